@@ -1,0 +1,124 @@
+//! What has to change for the observed state to become the desired one, in an order that is safe at every step.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::link_name::LinkName;
+use crate::state::{Item, Key, Link, LinkKind, State};
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// The object is not there.
+    Create(Item),
+    /// The object is there and wrong.
+    Replace {
+        /// What it is.
+        from: Item,
+        /// What it should be.
+        to: Item,
+    },
+    /// The object should not be there.
+    Remove(Item),
+}
+
+impl Change {
+    /// The object that changes.
+    pub fn key(&self) -> Key {
+        match self {
+            Self::Create(item) | Self::Remove(item) | Self::Replace { to: item, .. } => item.key(),
+        }
+    }
+
+    /// The word for it in logs and metrics.
+    pub fn verb(&self) -> &'static str {
+        match self {
+            Self::Create(_) => "create",
+            Self::Replace { .. } => "replace",
+            Self::Remove(_) => "remove",
+        }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Create(item) => write!(f, "+ {item}"),
+            Self::Replace { from, to } => write!(f, "~ {from} -> {to}"),
+            Self::Remove(item) => write!(f, "- {item}"),
+        }
+    }
+}
+
+/// The changes that turn `observed` into `desired`.
+///
+/// First removals that stand in the way of a create, then creates and replaces in the order of [`Item`],
+/// then all other removals backwards: a route never lacks the neighbour and the forwarding entry it needs.
+pub fn diff(desired: &State, observed: &State) -> Vec<Change> {
+    let lost = Lost::by_link_changes(desired, observed);
+    let creates = desired.iter().filter_map(|(key, want)| match observed.get(key) {
+        Some(have) if lost.includes(have) => Some(Change::Create(want.clone())),
+        Some(have) if have == want => None,
+        Some(have) => Some(Change::Replace { from: have.clone(), to: want.clone() }),
+        None => Some(Change::Create(want.clone())),
+    });
+    let surplus =
+        observed.iter().rev().filter(|(key, have)| desired.get(key).is_none() && !lost.includes(have));
+    let (first, last): (Vec<_>, Vec<_>) = surplus
+        .map(|(_, item)| Change::Remove(item.clone()))
+        .partition(|change| blocks_a_create(change, desired));
+    first.into_iter().chain(creates).chain(last).collect()
+}
+
+/// What of the observed state is gone by the time that the links are as desired.
+struct Lost {
+    rebuilt: BTreeSet<LinkName>,
+    without_neighbours: BTreeSet<LinkName>,
+}
+
+impl Lost {
+    fn by_link_changes(desired: &State, observed: &State) -> Self {
+        let mut lost = Self { rebuilt: BTreeSet::new(), without_neighbours: BTreeSet::new() };
+        for (key, item) in observed.iter() {
+            let Item::Link(have) = item else { break }; // links come first
+            let Some(Item::Link(want)) = desired.get(key) else { continue };
+            if must_be_rebuilt(have, want) {
+                lost.rebuilt.insert(have.name);
+            } else if have.mac != want.mac {
+                // The kernel drops permanent neighbours when a device changes its address, and keeps the rest.
+                lost.without_neighbours.insert(have.name);
+            }
+        }
+        lost
+    }
+
+    fn includes(&self, item: &Item) -> bool {
+        item.link().is_some_and(|link| {
+            self.rebuilt.contains(&link)
+                || (self.without_neighbours.contains(&link) && matches!(item, Item::Neighbour(_)))
+        })
+    }
+}
+
+/// Whether a device cannot be altered into the other, only deleted and made anew.
+pub fn must_be_rebuilt(have: &Link, want: &Link) -> bool {
+    match (&have.kind, &want.kind) {
+        (LinkKind::Vxlan(have), LinkKind::Vxlan(want)) => {
+            (have.vni, have.port, have.gbp, have.parent) != (want.vni, want.port, want.gbp, want.parent)
+                || have.local.map(|ip| ip.is_ipv4()) != want.local.map(|ip| ip.is_ipv4())
+        }
+        (have, want) => have != want,
+    }
+}
+
+/// The kernel has one vxlan device for a VNI and port: one of ours under another name must go first.
+fn blocks_a_create(change: &Change, desired: &State) -> bool {
+    let Change::Remove(Item::Link(have)) = change else { return false };
+    let LinkKind::Vxlan(have) = &have.kind else { return false };
+    desired.iter().map_while(|(_, item)| if let Item::Link(link) = item { Some(link) } else { None }).any(
+        |want| matches!(&want.kind, LinkKind::Vxlan(want) if (want.vni, want.port) == (have.vni, have.port)),
+    )
+}

@@ -1,0 +1,54 @@
+//! All that a decision may depend on. Saved in `state.json`, it can be replayed on any machine.
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::NetworkConfig;
+use crate::lease::Lease;
+use crate::link_name::LinkName;
+use crate::state::RouteKind;
+use crate::underlay::Underlay;
+use ipnet::IpNet;
+use std::net::IpAddr;
+
+/// All that a decision may depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inputs {
+    /// What the operator chose for this node.
+    pub node: NodeOptions,
+    /// What the operator chose for the cluster.
+    pub config: NetworkConfig,
+    /// The device below the pod network, and this node's addresses on it.
+    pub underlay: Underlay,
+    /// This node's own lease.
+    pub own: Lease,
+    /// The leases of all other nodes.
+    pub peers: Vec<Lease>,
+    /// The routes of the host that are not ours: who is on-link, what is connected.
+    pub routes: Vec<HostRoute>,
+}
+
+/// What the operator chose for this node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeOptions {
+    /// Where the CNI plugin looks for the node's subnet; also what tells instances on one host apart.
+    pub subnet_file: Box<str>,
+    /// Whether packets that leave the pod network get the node's address.
+    pub ip_masq: bool,
+}
+
+/// A route of the host that is not ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostRoute {
+    /// The addresses that it leads to.
+    pub destination: IpNet,
+    /// What it does with packets.
+    pub kind: RouteKind,
+    /// The next router, if there is one.
+    pub via: Option<IpAddr>,
+    /// The device.
+    pub link: Option<LinkName>,
+    /// Who made it.
+    pub protocol: u8,
+    /// Its metric; 0 is none.
+    pub metric: u32,
+}

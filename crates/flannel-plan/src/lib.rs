@@ -1,0 +1,17 @@
+//! Decides, from plain data, what a flannel node should look like.
+//!
+//! Nothing here reads a file, asks the kernel, looks at a clock or throws dice: every function takes values
+//! and gives values. `flannel-kernel` says what is there ([`look::Look`]), `flannel-leases` says who is there
+//! ([`lease::Lease`]), and this crate turns both into a [`state::State`] to be reached and the
+//! [`diff::Change`]s that reach it.
+
+pub mod config;
+pub mod diff;
+pub mod family;
+pub mod inputs;
+pub mod lease;
+pub mod link_name;
+pub mod look;
+pub mod mac;
+pub mod state;
+pub mod underlay;

@@ -1,0 +1,84 @@
+//! What the kernel was found to be, as plain data: the only thing that `flannel-kernel` hands to a decision.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::link_name::LinkName;
+use crate::state::{FdbEntry, File, Link, Neighbour, Route, Sysctl};
+
+/// What one instance of flanneld looks at; everything else is not even dumped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Scope {
+    /// The mark on links of this instance: two daemons on one host never have the same.
+    pub instance: String,
+    /// The names of the devices that the configuration gives us.
+    pub links: Vec<LinkName>,
+    /// The pod networks of the whole cluster.
+    pub networks: Vec<IpNet>,
+    /// Settings to read, by path below `/proc/sys`.
+    pub sysctls: Vec<Box<str>>,
+    /// Files to read.
+    pub files: Vec<Box<str>>,
+}
+
+/// All that was found at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Look {
+    /// Every device of the host.
+    pub links: Vec<LinkFact>,
+    /// Every address of the host.
+    pub addresses: Vec<AddressFact>,
+    /// Every route of the main table.
+    pub routes: Vec<RouteFact>,
+    /// The permanent neighbours on the devices of the scope and on those that carry its mark.
+    pub neighbours: Vec<Neighbour>,
+    /// The forwarding entries on the same devices.
+    pub fdb: Vec<FdbEntry>,
+    /// The settings of the scope that exist.
+    pub sysctls: Vec<Sysctl>,
+    /// The files of the scope that exist.
+    pub files: Vec<File>,
+}
+
+/// A device, as found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkFact {
+    /// The kernel's number for it.
+    pub index: u32,
+    /// The device.
+    pub link: Link,
+    /// Whether it can carry packets now: up, and its cable is in.
+    pub running: bool,
+    /// Whether it only speaks to its own host.
+    pub loopback: bool,
+}
+
+/// An address, as found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AddressFact {
+    /// The device.
+    pub link: LinkName,
+    /// The address and the length of its network.
+    pub address: IpNet,
+    /// Whether it holds until somebody removes it.
+    pub permanent: bool,
+    /// Whether it is a privacy address that will be replaced.
+    pub temporary: bool,
+    /// Whether it is about to go.
+    pub deprecated: bool,
+    /// Whether it must not be used: still being checked for a double, or found to be one.
+    pub unusable: bool,
+}
+
+/// A route, as found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteFact {
+    /// The route.
+    pub route: Route,
+    /// Its metric; 0 is none (for IPv6 the kernel's 1024 counts as none).
+    pub metric: u32,
+    /// The address that packets get by it, if it says so.
+    pub source: Option<IpAddr>,
+}

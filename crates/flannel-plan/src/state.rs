@@ -1,0 +1,420 @@
+//! The vocabulary: what a node has, or should have, of one kind each.
+//!
+//! Desired and observed are the same type, so one [`crate::diff::diff`] compares them. The order of the
+//! variants of [`Item`] is the order of creation: forwarding entry and neighbour exist before the route that
+//! needs them, and files come last, so that no pod starts on a half-built node.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::link_name::LinkName;
+use crate::mac::Mac;
+
+/// The protocol number that marks our routes and neighbours in the kernel: `F`, in no table of known numbers.
+pub const PROTOCOL: u8 = 70;
+
+/// The protocol number of `ip route add`, and so of every route that Go flannel makes.
+pub const PROTOCOL_BOOT: u8 = 3;
+
+/// The protocol number of routes that the kernel makes by itself for connected networks.
+pub const PROTOCOL_KERNEL: u8 = 2;
+
+/// One object of the kernel or the file system that we keep as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Item {
+    /// A network device of ours.
+    Link(Box<Link>),
+    /// An address on a device of ours.
+    Address(Address),
+    /// A kernel setting.
+    Sysctl(Box<Sysctl>),
+    /// Where the frames for a peer's device are sent.
+    Fdb(FdbEntry),
+    /// The hardware address of a peer's device.
+    Neighbour(Neighbour),
+    /// The way to a peer's pods.
+    Route(Route),
+    /// A file that others read.
+    File(Box<File>),
+}
+
+/// What makes two items the same object, in the order of [`Item`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Key {
+    /// A device, by name.
+    Link(LinkName),
+    /// An address with its length, on a device.
+    Address(LinkName, IpNet),
+    /// A setting, by its path below `/proc/sys`.
+    Sysctl(Box<str>),
+    /// A forwarding entry, by device and hardware address.
+    Fdb(LinkName, Mac),
+    /// A neighbour, by device and address.
+    Neighbour(LinkName, IpAddr),
+    /// A route of the main table without a metric, by destination.
+    Route(IpNet),
+    /// A file, by path.
+    File(Box<str>),
+}
+
+/// A network device.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Link {
+    /// Its name.
+    pub name: LinkName,
+    /// Its hardware address: peers hold it, so it is kept for ever.
+    pub mac: Mac,
+    /// The largest packet that it takes.
+    pub mtu: u32,
+    /// Whether it is administratively up.
+    pub up: bool,
+    /// The mark that says whose it is.
+    pub alias: Box<str>,
+    /// What kind of device, and its settings.
+    pub kind: LinkKind,
+}
+
+/// The kinds of device that we make.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkKind {
+    /// An Ethernet tunnel over UDP.
+    Vxlan(Vxlan),
+    /// A kind that we do not make; only ever observed.
+    Other(Box<str>),
+}
+
+/// The settings of a vxlan device.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Vxlan {
+    /// The network number in every packet.
+    pub vni: u32,
+    /// The UDP port of every node.
+    pub port: u16,
+    /// The device below; none once that device is gone.
+    pub parent: Option<LinkName>,
+    /// The source address of tunnel packets.
+    pub local: Option<IpAddr>,
+    /// Whether it learns forwarding entries from packets.
+    pub learning: bool,
+    /// Whether packets carry the group policy extension.
+    pub gbp: bool,
+}
+
+/// An address on a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Address {
+    /// The device.
+    pub link: LinkName,
+    /// The address and the length of its network.
+    pub address: IpNet,
+}
+
+/// A kernel setting.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Sysctl {
+    /// Its path below `/proc/sys`, with slashes: a device name may hold dots.
+    pub path: Box<str>,
+    /// Its value as text, without the line end.
+    pub value: Box<str>,
+}
+
+/// A forwarding entry of a vxlan device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct FdbEntry {
+    /// The device.
+    pub link: LinkName,
+    /// The hardware address of the peer's device.
+    pub mac: Mac,
+    /// The node that frames for it are sent to; none for an entry that has no single one.
+    pub destination: Option<IpAddr>,
+    /// Whether the entry carries our mark, the `extern_learn` flag.
+    pub marked: bool,
+}
+
+/// A permanent neighbour entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Neighbour {
+    /// The device.
+    pub link: LinkName,
+    /// The address of the peer's device.
+    pub address: IpAddr,
+    /// Its hardware address.
+    pub mac: Mac,
+    /// Who made the entry; [`PROTOCOL`] is us, 0 says nothing.
+    pub protocol: u8,
+}
+
+/// A route of the main table without a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Route {
+    /// The addresses that it leads to.
+    pub destination: IpNet,
+    /// What it does with packets.
+    pub kind: RouteKind,
+    /// The next router, if there is one.
+    pub via: Option<IpAddr>,
+    /// The device.
+    pub link: Option<LinkName>,
+    /// Whether the next router counts as reachable although no address of the device says so.
+    pub onlink: bool,
+    /// Who made the route; [`PROTOCOL`] is us.
+    pub protocol: u8,
+}
+
+/// What a route does with packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RouteKind {
+    /// Sends them on, one way.
+    Unicast,
+    /// Sends them on, one of several ways.
+    Multipath,
+    /// Drops them, with or without a message.
+    Blackhole,
+    /// Anything else; only ever observed.
+    Other,
+}
+
+/// A file with its whole content.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct File {
+    /// Where it is.
+    pub path: Box<str>,
+    /// What it says.
+    pub content: Box<str>,
+    /// Its permission bits.
+    pub mode: u32,
+}
+
+/// Whose failure an item's failure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Tier {
+    /// Without it the node is not wired.
+    Node,
+    /// Nice to have: a pod's `/proc/sys` may be read-only.
+    BestEffort,
+    /// Without it one peer is not reached; the node is fine.
+    Peer,
+}
+
+impl Item {
+    /// What makes it this object and no other.
+    pub fn key(&self) -> Key {
+        match self {
+            Self::Link(link) => Key::Link(link.name),
+            Self::Address(address) => Key::Address(address.link, address.address),
+            Self::Sysctl(sysctl) => Key::Sysctl(sysctl.path.clone()),
+            Self::Fdb(entry) => Key::Fdb(entry.link, entry.mac),
+            Self::Neighbour(neighbour) => Key::Neighbour(neighbour.link, neighbour.address),
+            Self::Route(route) => Key::Route(route.destination),
+            Self::File(file) => Key::File(file.path.clone()),
+        }
+    }
+
+    /// The device without which it cannot be.
+    pub fn link(&self) -> Option<LinkName> {
+        match self {
+            Self::Address(address) => Some(address.link),
+            Self::Fdb(entry) => Some(entry.link),
+            Self::Neighbour(neighbour) => Some(neighbour.link),
+            Self::Route(route) => route.link,
+            Self::Link(_) | Self::Sysctl(_) | Self::File(_) => None,
+        }
+    }
+}
+
+impl Key {
+    /// Whose failure the failure of this object is.
+    pub fn tier(&self) -> Tier {
+        match self {
+            Self::Link(_) | Self::Address(..) | Self::File(_) => Tier::Node,
+            Self::Sysctl(_) => Tier::BestEffort,
+            Self::Fdb(..) | Self::Neighbour(..) | Self::Route(_) => Tier::Peer,
+        }
+    }
+
+    /// The kind of object, as metrics and `state.json` name it.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Link(_) => "link",
+            Self::Address(..) => "address",
+            Self::Sysctl(_) => "sysctl",
+            Self::Fdb(..) => "fdb",
+            Self::Neighbour(..) => "neighbour",
+            Self::Route(_) => "route",
+            Self::File(_) => "file",
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Link(name) => write!(f, "link {name}"),
+            Self::Address(link, address) => write!(f, "address {address} dev {link}"),
+            Self::Sysctl(path) => write!(f, "sysctl {path}"),
+            Self::Fdb(link, mac) => write!(f, "fdb {mac} dev {link}"),
+            Self::Neighbour(link, address) => write!(f, "neighbour {address} dev {link}"),
+            Self::Route(destination) => write!(f, "route {destination}"),
+            Self::File(path) => write!(f, "file {path}"),
+        }
+    }
+}
+
+impl fmt::Display for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Link(link) => write!(f, "{link}"),
+            Self::Address(_) => write!(f, "{}", self.key()),
+            Self::Sysctl(sysctl) => write!(f, "sysctl {} = {}", sysctl.path, sysctl.value),
+            Self::Fdb(entry) => write!(f, "{entry}"),
+            Self::Neighbour(neighbour) => write!(f, "{neighbour}"),
+            Self::Route(route) => write!(f, "{route}"),
+            Self::File(file) => {
+                write!(f, "file {} ({:04o}, {} bytes)", file.path, file.mode, file.content.len())
+            }
+        }
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = if self.up { "up" } else { "down" };
+        write!(f, "link {} {state} mac {} mtu {}", self.name, self.mac, self.mtu)?;
+        match &self.kind {
+            LinkKind::Other(kind) => write!(f, " {kind}")?,
+            LinkKind::Vxlan(vxlan) => write!(f, " {vxlan}")?,
+        }
+        if self.alias.is_empty() { Ok(()) } else { write!(f, " alias {:?}", self.alias) }
+    }
+}
+
+impl fmt::Display for Vxlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "vxlan id {} port {}", self.vni, self.port)?;
+        if let Some(parent) = self.parent {
+            write!(f, " over {parent}")?;
+        }
+        if let Some(local) = self.local {
+            write!(f, " from {local}")?;
+        }
+        f.write_str(if self.learning { " learning" } else { "" })?;
+        f.write_str(if self.gbp { " gbp" } else { "" })
+    }
+}
+
+impl fmt::Display for FdbEntry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "fdb {} dev {}", self.mac, self.link)?;
+        if let Some(destination) = self.destination {
+            write!(f, " to {destination}")?;
+        }
+        if self.marked { Ok(()) } else { f.write_str(" (not marked as ours)") }
+    }
+}
+
+impl fmt::Display for Neighbour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "neighbour {} dev {} mac {}", self.address, self.link, self.mac)?;
+        if self.protocol == PROTOCOL { Ok(()) } else { write!(f, " protocol {}", self.protocol) }
+    }
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            RouteKind::Unicast => write!(f, "route {}", self.destination)?,
+            RouteKind::Multipath => write!(f, "multipath route {}", self.destination)?,
+            RouteKind::Blackhole => write!(f, "blackhole route {}", self.destination)?,
+            RouteKind::Other => write!(f, "special route {}", self.destination)?,
+        }
+        if let Some(via) = self.via {
+            write!(f, " via {via}")?;
+        }
+        if let Some(link) = self.link {
+            write!(f, " dev {link}")?;
+        }
+        f.write_str(if self.onlink { " onlink" } else { "" })?;
+        match self.protocol {
+            PROTOCOL => Ok(()),
+            PROTOCOL_KERNEL => f.write_str(" protocol kernel"),
+            PROTOCOL_BOOT => f.write_str(" protocol boot"),
+            other => write!(f, " protocol {other}"),
+        }
+    }
+}
+
+/// A set of items, each object once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct State {
+    items: BTreeMap<Key, Item>,
+}
+
+impl State {
+    /// Puts an item in; an item for the same object is replaced and returned.
+    pub fn insert(&mut self, item: Item) -> Option<Item> {
+        self.items.insert(item.key(), item)
+    }
+
+    /// Takes the item of one object out.
+    pub fn remove(&mut self, key: &Key) -> Option<Item> {
+        self.items.remove(key)
+    }
+
+    /// The item of one object.
+    pub fn get(&self, key: &Key) -> Option<&Item> {
+        self.items.get(key)
+    }
+
+    /// All items in the order of creation.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&Key, &Item)> {
+        self.items.iter()
+    }
+
+    /// Keeps only the items that a question is answered for with yes.
+    pub fn retain(&mut self, mut keep: impl FnMut(&Item) -> bool) {
+        self.items.retain(|_, item| keep(item));
+    }
+
+    /// How many objects it has.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+}
+
+impl FromIterator<Item> for State {
+    fn from_iter<I: IntoIterator<Item = Item>>(items: I) -> Self {
+        Self { items: items.into_iter().map(|item| (item.key(), item)).collect() }
+    }
+}
+
+/// One item a line, in the order of creation: the form of golden files.
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.items.values().try_for_each(|item| writeln!(f, "{item}"))
+    }
+}
+
+impl Serialize for State {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.items.values())
+    }
+}
+
+impl<'de> Deserialize<'de> for State {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Ok(Vec::<Item>::deserialize(deserializer)?.into_iter().collect())
+    }
+}
