@@ -1,11 +1,24 @@
 //! net-conf.json: what the operator chose for the whole cluster, checked once, every fault named at once.
+//!
+//! Takes the text, gives a [`NetworkConfig`] that needs no further check or the list of [`ConfigFaults`].
+//! The defaults and limits are those of Go flannel's etcd mode, written once for both families.
+
+mod backend;
+mod faults;
+mod fields;
+mod pod_network;
 
 use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::family::ByFamily;
+use crate::family::{ByFamily, Family};
+pub use faults::{ConfigFault, ConfigFaults};
+use fields::Fields;
+
+/// The UDP port that Linux gives a vxlan device when nobody chooses one, and so that of Go flannel.
+pub const DEFAULT_VXLAN_PORT: u16 = 8472;
 
 /// A net-conf that has been checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,4 +73,44 @@ pub struct VxlanConfig {
     pub learning: bool,
     /// Whether peers on the same segment are reached without the tunnel.
     pub direct_routing: bool,
+}
+
+impl NetworkConfig {
+    /// Reads and checks a net-conf; of a bad one every fault is told, not only the first.
+    pub fn parse(text: &str) -> Result<Self, ConfigFaults> {
+        let mut fields = Fields::of_document(text).map_err(|fault| ConfigFaults(vec![fault]))?;
+        let mut families = Vec::new();
+        let mut networks = ByFamily::default();
+        for family in Family::BOTH {
+            let on = match family {
+                Family::V4 => fields.flag("EnableIPv4", true),
+                Family::V6 => fields.flag("EnableIPv6", false),
+            };
+            // Read also if the family is off: Go refuses a value of the wrong type either way.
+            let stated = pod_network::read(&mut fields, family);
+            if on {
+                families.push(family);
+                *networks.slot(family) = pod_network::check(&mut fields, stated).ok();
+            }
+        }
+        if families.is_empty() {
+            fields.note("EnableIPv4", "true, or EnableIPv6 true: no address family is on");
+        }
+        let nftables = fields.flag("EnableNFTables", false);
+        let backend = backend::read(&mut fields, &families);
+        match (backend, fields.into_faults()) {
+            (Ok(backend), faults) if faults.is_empty() => Ok(Self { networks, nftables, backend }),
+            (_, faults) => Err(ConfigFaults(faults)),
+        }
+    }
+
+    /// The families that are switched on, v4 first.
+    pub fn families(&self) -> Vec<Family> {
+        self.networks.iter().map(|(family, _)| family).collect()
+    }
+
+    /// The addresses of all pods of the cluster in one family, if it is switched on.
+    pub fn network(&self, family: Family) -> Option<IpNet> {
+        self.networks.get(family).map(|network| network.network)
+    }
 }

@@ -5,6 +5,8 @@
 //! ([`lease::Lease`]), and this crate turns both into a [`state::State`] to be reached and the
 //! [`diff::Change`]s that reach it.
 
+pub mod allocate;
+pub mod annotations;
 pub mod config;
 pub mod diff;
 pub mod family;
@@ -13,5 +15,7 @@ pub mod lease;
 pub mod link_name;
 pub mod look;
 pub mod mac;
+mod number;
 pub mod state;
+pub mod subnet_env;
 pub mod underlay;

@@ -1,11 +1,25 @@
 //! The device below the pod network: chosen from what the kernel was found to be, with the reasons.
+//!
+//! Takes the operator's [`Wishes`] and a [`Look`], gives a [`Choice`] or, for each candidate, why it will not
+//! do. Also who is on-link: [`best_route`] and [`on_link`] answer that from the host's routes.
 
+mod candidate;
+mod request;
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::fmt;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::family::ByFamily;
+use crate::family::{ByFamily, Family};
+use crate::inputs::HostRoute;
 use crate::link_name::LinkName;
+use crate::look::Look;
+use crate::state::RouteKind;
+use request::Request;
 
 /// The device below the pod network, and this node's addresses on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,4 +32,152 @@ pub struct Underlay {
     pub addresses: ByFamily<IpAddr>,
     /// The addresses that other nodes are told to send to.
     pub public: ByFamily<IpAddr>,
+}
+
+/// What the operator says about the device below the pod network.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wishes {
+    /// The families that are switched on.
+    pub families: Vec<Family>,
+    /// Names or addresses of devices, the dearest first (`--iface`).
+    pub ifaces: Vec<String>,
+    /// Patterns for them, the dearest first (`--iface-regex`).
+    pub patterns: Vec<Pattern>,
+    /// An address that the device leads to (`--iface-can-reach`).
+    pub can_reach: Option<IpAddr>,
+    /// The addresses that other nodes are told to send to (`--public-ip`, `--public-ipv6`).
+    pub public: ByFamily<IpAddr>,
+}
+
+/// A pattern, and what of the host it matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    /// The pattern as the operator wrote it.
+    pub text: String,
+    /// The names and the addresses, without their length, that it matches.
+    pub matches: BTreeSet<String>,
+}
+
+/// The device that was chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The device.
+    pub underlay: Underlay,
+    /// Why this one, and why none that was asked for before it; one sentence each.
+    pub reasons: Vec<String>,
+}
+
+/// No device will do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoUnderlay {
+    /// What was tried, in order.
+    pub refused: Vec<Refusal>,
+    /// Every device of the host with its addresses.
+    pub present: Vec<String>,
+    /// What the operator can do.
+    pub hint: String,
+}
+
+/// A candidate that will not do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What was asked for, and the device that it led to if it did.
+    pub candidate: String,
+    /// Why it will not do.
+    pub reason: String,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.candidate, self.reason)
+    }
+}
+
+impl fmt::Display for NoUnderlay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no network interface can carry the pod network")?;
+        for (position, refusal) in self.refused.iter().enumerate() {
+            write!(f, "{}{refusal}", if position == 0 { ": " } else { "; " })?;
+        }
+        write!(f, " (the host has {})", self.present.join("; "))
+    }
+}
+
+impl std::error::Error for NoUnderlay {}
+
+impl NoUnderlay {
+    /// What the operator can do about it.
+    pub fn hint(&self) -> &str {
+        &self.hint
+    }
+}
+
+/// All that the choice depends on.
+#[derive(Clone, Copy)]
+struct Situation<'a> {
+    wishes: &'a Wishes,
+    look: &'a Look,
+    own: &'a [LinkName],
+}
+
+/// Chooses the device that the wishes lead to first and that will do.
+///
+/// Without a wish it is that of the default route; with one there is no falling back to it. A device will do
+/// if it is up, is none of ours (`own_links`), speaks to other hosts, and has a usable address in each family.
+pub fn choose(wishes: &Wishes, look: &Look, own_links: &[LinkName]) -> Result<Choice, NoUnderlay> {
+    let situation = Situation { wishes, look, own: own_links };
+    let refuse = |refused, hint: &str| {
+        Err(NoUnderlay { refused, present: candidate::present(look), hint: hint.to_owned() })
+    };
+    if let Some((refusal, hint)) = contradiction(wishes) {
+        return refuse(vec![refusal], hint);
+    }
+    let requests = Request::all(wishes);
+    let mut refused = Vec::new();
+    for request in &requests {
+        match request.answer(situation) {
+            Ok((underlay, why)) => {
+                let reasons = refused.iter().map(Refusal::to_string).chain(why).collect();
+                return Ok(Choice { underlay, reasons });
+            }
+            Err(more) => refused.extend(more),
+        }
+    }
+    refuse(refused, requests.last().map_or("", Request::hint))
+}
+
+/// Wishes that no host can fulfil, and what to do about them.
+fn contradiction(wishes: &Wishes) -> Option<(Refusal, &'static str)> {
+    if wishes.families.is_empty() {
+        let refusal = Refusal { candidate: "any".to_owned(), reason: "no address family is on".to_owned() };
+        return Some((refusal, "set EnableIPv4 or EnableIPv6 in the network configuration"));
+    }
+    let (family, address) =
+        wishes.public.iter().find(|(family, address)| Family::of(**address) != *family)?;
+    let reason = format!("{address} is not an {family} address");
+    let refusal = Refusal { candidate: request::public_option(family).to_owned(), reason };
+    Some((refusal, "give an IPv4 address to --public-ip and an IPv6 address to --public-ipv6"))
+}
+
+/// The route that packets to an address take: the longest match, of several the lowest metric.
+pub fn best_route(routes: &[HostRoute], target: IpAddr) -> Option<&HostRoute> {
+    best(routes, target, |route| (route.destination, route.metric))
+}
+
+/// The device on which an address is a neighbour, so that packets reach it without a router.
+pub fn on_link(routes: &[HostRoute], target: IpAddr) -> Option<LinkName> {
+    let route = best_route(routes, target)?;
+    route.link.filter(|_| route.kind == RouteKind::Unicast && route.via.is_none())
+}
+
+fn best<'a, R>(
+    routes: impl IntoIterator<Item = &'a R>,
+    target: IpAddr,
+    key: impl Fn(&R) -> (IpNet, u32),
+) -> Option<&'a R> {
+    let matching = routes.into_iter().filter(|route| key(route).0.contains(&target));
+    matching.min_by_key(|route| {
+        let (destination, metric) = key(route);
+        (Reverse(destination.prefix_len()), metric)
+    })
 }
