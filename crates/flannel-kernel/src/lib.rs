@@ -1,1 +1,36 @@
-//! Empty for now.
+//! Looks at the network state of Linux and changes it: acts, and decides nothing.
+//!
+//! [`Kernel`] is the only seam between what should be and what is. [`Linux`] speaks to the kernel of this
+//! machine in blocking calls. [`watch::Watch`] tells when it is worth to look again.
+
+mod abi;
+mod address;
+mod apply;
+mod error;
+pub mod file;
+mod link;
+mod linux;
+mod names;
+mod neighbour;
+mod netlink;
+pub mod netns;
+mod route;
+mod sysctl;
+mod vxlan;
+pub mod watch;
+
+use flannel_plan::diff::Change;
+use flannel_plan::look::{Look, Scope};
+
+pub use error::{ApplyError, Failure, LookError};
+pub use linux::Linux;
+pub use netlink::Refusal;
+
+/// What there is, and a way to change it.
+pub trait Kernel {
+    /// Finds out what is there; whose it is, is for others to say.
+    fn look(&mut self, scope: &Scope) -> Result<Look, LookError>;
+
+    /// Applies the changes in order; goes on after a failure, and returns all failures.
+    fn apply(&mut self, changes: &[Change]) -> Vec<Failure>;
+}

@@ -1,0 +1,265 @@
+//! Applies changes: addresses, neighbours, forwarding entries and routes in batches, the rest one by one.
+
+use flannel_plan::diff::{Change, must_be_rebuilt};
+use flannel_plan::link_name::LinkName;
+use flannel_plan::state::{Item, Link, LinkKind, Vxlan};
+use rustix::io::Errno;
+
+use crate::error::{ApplyError, Failure};
+use crate::netlink::{MOST_IN_A_CHUNK, Outbox, Refusal, Socket};
+use crate::{address, file, link, neighbour, route, sysctl};
+
+/// One pass over a list of changes.
+pub(crate) struct Applying<'a> {
+    socket: &'a mut Socket,
+    indexes: Vec<(LinkName, Option<u32>)>,
+    outbox: Outbox,
+    /// The place of the change that each request in the outbox is for, and whether it may find nothing.
+    places: Vec<(usize, Absence)>,
+    failures: Vec<Failure>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Absence {
+    IsFine,
+    IsAFailure,
+}
+
+impl<'a> Applying<'a> {
+    pub(crate) fn new(socket: &'a mut Socket) -> Self {
+        let (outbox, places, failures) = (Outbox::default(), Vec::new(), Vec::new());
+        Self { socket, indexes: Vec::new(), outbox, places, failures }
+    }
+
+    /// Applies all changes and returns the failures.
+    pub(crate) fn all(mut self, changes: &[Change]) -> Vec<Failure> {
+        for (place, change) in changes.iter().enumerate() {
+            if fits_a_batch(change) {
+                if let Err(why) = self.add_to_batch(place, change) {
+                    self.fail(change, why);
+                }
+                // A replace may need two requests.
+                if self.outbox.len() + 2 > MOST_IN_A_CHUNK {
+                    self.send(changes);
+                }
+            } else {
+                self.send(changes);
+                if let Err(why) = self.one(change) {
+                    self.fail(change, why);
+                }
+            }
+        }
+        self.send(changes);
+        self.failures
+    }
+
+    fn fail(&mut self, change: &Change, why: ApplyError) {
+        self.failures.push(Failure { change: change.clone(), why });
+    }
+
+    fn add_to_batch(&mut self, place: usize, change: &Change) -> Result<(), ApplyError> {
+        let (item, removes) = match change {
+            Change::Create(item) | Change::Replace { to: item, .. } => (item, false),
+            Change::Remove(item) => (item, true),
+        };
+        let link = match item.link() {
+            None => None,
+            Some(name) => match self.index(name).map_err(|why| refused(change, why))? {
+                Some(index) => Some(index),
+                None if removes => return Ok(()), // what was on it went with it
+                None => return Err(no_device(change, name)),
+            },
+        };
+        if must_go_first(change) {
+            write_remove(&mut self.outbox, item, link);
+            self.places.push((place, Absence::IsFine));
+        }
+        if removes {
+            write_remove(&mut self.outbox, item, link);
+        } else {
+            write_create(&mut self.outbox, item, link);
+        }
+        self.places.push((place, if removes { Absence::IsFine } else { Absence::IsAFailure }));
+        Ok(())
+    }
+
+    fn send(&mut self, changes: &[Change]) {
+        let outcome = self.socket.send_batch(&mut self.outbox);
+        match outcome {
+            Ok(all) => {
+                for refusal in all {
+                    let (place, absence) = self.places[refusal.place];
+                    if absence == Absence::IsAFailure || !refusal.why.says_absent() {
+                        let change = &changes[place];
+                        self.fail(change, refused(change, refusal.why));
+                    }
+                }
+            }
+            Err(why) => {
+                for (place, _) in std::mem::take(&mut self.places) {
+                    let change = &changes[place];
+                    self.fail(change, refused(change, why.clone()));
+                }
+            }
+        }
+        self.outbox.clear();
+        self.places.clear();
+    }
+
+    fn one(&mut self, change: &Change) -> Result<(), ApplyError> {
+        let because = |why| refused(change, why);
+        match change {
+            Change::Create(Item::Sysctl(sysctl)) | Change::Replace { to: Item::Sysctl(sysctl), .. } => {
+                sysctl::write(sysctl).map_err(because)
+            }
+            Change::Create(Item::File(file)) | Change::Replace { to: Item::File(file), .. } => {
+                file::write(file).map_err(because)
+            }
+            Change::Remove(Item::File(file)) => file::remove(file).map_err(because),
+            Change::Remove(Item::Sysctl(_)) => Ok(()), // a setting always has a value; ours is as good as any
+            Change::Create(Item::Link(link)) => self.create_link(change, link),
+            Change::Replace { from: Item::Link(from), to: Item::Link(to) } => {
+                self.replace_link(change, from, to)
+            }
+            Change::Remove(Item::Link(link)) => self.remove_link(change, link),
+            _ => Err(unknown(change)),
+        }
+    }
+
+    fn create_link(&mut self, change: &Change, link: &Link) -> Result<(), ApplyError> {
+        self.indexes.clear();
+        let LinkKind::Vxlan(vxlan) = &link.kind else { return Err(unknown(change)) };
+        let parent = match vxlan.parent {
+            None => 0,
+            Some(name) => self
+                .index(name)
+                .map_err(|why| refused(change, why))?
+                .ok_or_else(|| no_device(change, name))?,
+        };
+        let made = link::create(self.socket, link, vxlan, parent);
+        self.indexes.clear();
+        made.map_err(|why| self.why_no_link(change, (link, vxlan), why))
+    }
+
+    fn replace_link(&mut self, change: &Change, from: &Link, to: &Link) -> Result<(), ApplyError> {
+        if must_be_rebuilt(from, to) {
+            self.remove_link(change, from)?;
+            return self.create_link(change, to);
+        }
+        let LinkKind::Vxlan(vxlan) = &to.kind else { return Err(unknown(change)) };
+        link::alter(self.socket, from, to).map_err(|why| self.why_no_link(change, (to, vxlan), why))
+    }
+
+    fn remove_link(&mut self, change: &Change, link: &Link) -> Result<(), ApplyError> {
+        self.indexes.clear();
+        let because = |why| refused(change, why);
+        match link::find(self.socket, link.name).map_err(because)? {
+            None => Ok(()),
+            // Somebody put another device in its place since we looked; it is not ours to delete.
+            Some(found) if kind_name(&found.link) != kind_name(link) => {
+                Err(ApplyError::NameTaken { name: link.name, found: kind_name(&found.link).into() })
+            }
+            Some(_) => match link::remove(self.socket, link.name) {
+                Err(why) if !why.says_absent() => Err(because(why)),
+                _ => Ok(()),
+            },
+        }
+    }
+
+    /// Looks for the culprit, so that the error can name it.
+    fn why_no_link(&mut self, change: &Change, (link, vxlan): (&Link, &Vxlan), why: Refusal) -> ApplyError {
+        let others = match why.errno {
+            Errno::EXIST | Errno::ADDRINUSE => link::dump(self.socket).unwrap_or_default(),
+            _ => return refused(change, why),
+        };
+        let (name, port) = (link.name, vxlan.port);
+        if why.is(Errno::EXIST) {
+            if let Some(found) = others.iter().find(|other| other.link.name == name) {
+                return ApplyError::NameTaken { name, found: kind_name(&found.link).into() };
+            }
+            let same =
+                |other: &Vxlan| (other.vni, other.port) == (vxlan.vni, port) && same_family(other, vxlan);
+            return ApplyError::VniTaken { name, vni: vxlan.vni, port, by: vxlan_that(&others, same) };
+        }
+        let others: Vec<_> =
+            others.into_iter().filter(|other| other.link.up && other.link.name != name).collect();
+        match vxlan_that(&others, |other| other.port == port && other.gbp != vxlan.gbp) {
+            Some(by) => ApplyError::GbpClash { name, gbp: vxlan.gbp, port, by },
+            None => ApplyError::PortTaken { name, port },
+        }
+    }
+
+    /// The number of a device; asked once a pass, and again after a device was made or deleted.
+    fn index(&mut self, name: LinkName) -> Result<Option<u32>, Refusal> {
+        if let Some((_, index)) = self.indexes.iter().find(|(known, _)| *known == name) {
+            return Ok(*index);
+        }
+        let index = link::find(self.socket, name)?.map(|fact| fact.index);
+        self.indexes.push((name, index));
+        Ok(index)
+    }
+}
+
+fn vxlan_that(links: &[flannel_plan::look::LinkFact], is_it: impl Fn(&Vxlan) -> bool) -> Option<LinkName> {
+    let found = links.iter().find(|fact| matches!(&fact.link.kind, LinkKind::Vxlan(vxlan) if is_it(vxlan)));
+    found.map(|fact| fact.link.name)
+}
+
+fn same_family(a: &Vxlan, b: &Vxlan) -> bool {
+    let is_v6 = |vxlan: &Vxlan| vxlan.local.is_some_and(|local| local.is_ipv6());
+    is_v6(a) == is_v6(b)
+}
+
+fn kind_name(link: &Link) -> &str {
+    match &link.kind {
+        LinkKind::Vxlan(_) => "vxlan",
+        LinkKind::Other(kind) => kind,
+    }
+}
+
+fn fits_a_batch(change: &Change) -> bool {
+    let (Change::Create(item) | Change::Remove(item) | Change::Replace { to: item, .. }) = change;
+    matches!(item, Item::Address(_) | Item::Fdb(_) | Item::Neighbour(_) | Item::Route(_))
+}
+
+/// The kernel does not turn a forwarding entry of several ways, or of a group of them, into one of a single way.
+fn must_go_first(change: &Change) -> bool {
+    matches!(change, Change::Replace { from: Item::Fdb(from), .. } if from.destination.is_none())
+}
+
+fn write_create(outbox: &mut Outbox, item: &Item, link: Option<u32>) {
+    match (item, link) {
+        (Item::Address(address), Some(link)) => address::create(outbox, address, link),
+        (Item::Fdb(entry), Some(link)) => neighbour::create_fdb(outbox, entry, link),
+        (Item::Neighbour(neighbour), Some(link)) => neighbour::create_neighbour(outbox, neighbour, link),
+        (Item::Route(route), link) => route::create(outbox, route, link),
+        _ => {}
+    }
+}
+
+fn write_remove(outbox: &mut Outbox, item: &Item, link: Option<u32>) {
+    match (item, link) {
+        (Item::Address(address), Some(link)) => address::remove(outbox, address, link),
+        (Item::Fdb(entry), Some(link)) => neighbour::remove_fdb(outbox, entry, link),
+        (Item::Neighbour(neighbour), Some(link)) => neighbour::remove_neighbour(outbox, neighbour, link),
+        (Item::Route(route), link) => route::remove(outbox, route, link),
+        _ => {}
+    }
+}
+
+fn object(change: &Change) -> String {
+    let (Change::Create(item) | Change::Remove(item) | Change::Replace { to: item, .. }) = change;
+    item.to_string()
+}
+
+fn refused(change: &Change, why: Refusal) -> ApplyError {
+    ApplyError::Refused { verb: change.verb(), object: object(change), why }
+}
+
+fn no_device(change: &Change, link: LinkName) -> ApplyError {
+    ApplyError::NoDevice { verb: change.verb(), object: object(change), link }
+}
+
+fn unknown(change: &Change) -> ApplyError {
+    ApplyError::Unknown { verb: change.verb(), object: object(change) }
+}

@@ -1,0 +1,155 @@
+//! What can go wrong when looking and applying: the object, the cause, and the way out.
+
+use flannel_plan::diff::Change;
+use flannel_plan::link_name::LinkName;
+use rustix::io::Errno;
+
+use crate::netlink::Refusal;
+
+/// A change that could not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The change.
+    pub change: Change,
+    /// Why.
+    pub why: ApplyError,
+}
+
+/// Why something could not be looked at.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot read {what}: {why}")]
+pub struct LookError {
+    /// What was to be read.
+    pub what: String,
+    /// Why.
+    pub why: Refusal,
+}
+
+/// Why a change could not be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// The kernel said no.
+    #[error("cannot {verb} {object}: {why}")]
+    Refused {
+        /// What was tried.
+        verb: &'static str,
+        /// The object.
+        object: String,
+        /// The kernel's words.
+        why: Refusal,
+    },
+    /// The device that the object belongs to is not there.
+    #[error("cannot {verb} {object}: there is no device {link}")]
+    NoDevice {
+        /// What was tried.
+        verb: &'static str,
+        /// The object.
+        object: String,
+        /// The device.
+        link: LinkName,
+    },
+    /// A device of that name exists.
+    #[error("cannot create {name}: a {found} of that name exists")]
+    NameTaken {
+        /// The name.
+        name: LinkName,
+        /// The kind of the device that has it.
+        found: Box<str>,
+    },
+    /// Another vxlan device has the same VNI and port.
+    #[error("cannot create {name}: {} has VNI {vni} on UDP port {port}", or_somebody(.by))]
+    VniTaken {
+        /// The device that was to be made.
+        name: LinkName,
+        /// Its VNI.
+        vni: u32,
+        /// Its port.
+        port: u16,
+        /// The device that has both.
+        by: Option<LinkName>,
+    },
+    /// Another vxlan device uses the port with another setting of the group policy extension.
+    #[error(
+        "cannot bring {name} up: {by} uses UDP port {port} {} the group policy extension (GBP)",
+        if *.gbp { "without" } else { "with" }
+    )]
+    GbpClash {
+        /// The device that was to come up.
+        name: LinkName,
+        /// Whether it was to have the extension.
+        gbp: bool,
+        /// The port.
+        port: u16,
+        /// The other device.
+        by: LinkName,
+    },
+    /// Another program listens on the port.
+    #[error("cannot bring {name} up: UDP port {port} is in use by another program")]
+    PortTaken {
+        /// The device that was to come up.
+        name: LinkName,
+        /// The port.
+        port: u16,
+    },
+    /// We know no way to do that.
+    #[error("cannot {verb} {object}: a bug: we never make such an object")]
+    Unknown {
+        /// What was tried.
+        verb: &'static str,
+        /// The object.
+        object: String,
+    },
+}
+
+fn or_somebody(by: &Option<LinkName>) -> String {
+    by.map_or_else(|| "another device".to_owned(), |by| by.to_string())
+}
+
+impl ApplyError {
+    /// What an operator can do about it, where we know.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Refused { object, why, .. } => hint_for(object, why),
+            Self::NoDevice { link, .. } => {
+                Some(format!("somebody removed {link} a moment ago: it is made again at the next look"))
+            }
+            Self::NameTaken { name, .. } => {
+                Some(format!("remove it with `ip link del {name}`, or choose another VNI"))
+            }
+            Self::VniTaken { by: Some(by), .. } => Some(format!(
+                "remove it with `ip link del {by}`, or choose another VNI or Port in net-conf.json"
+            )),
+            Self::VniTaken { by: None, .. } => {
+                Some("list them with `ip -d link show type vxlan`, or choose another VNI or Port".to_owned())
+            }
+            Self::GbpClash { by, .. } => {
+                Some(format!("set GBP as {by} has it, or choose another Port in net-conf.json"))
+            }
+            Self::PortTaken { port, .. } => Some(format!(
+                "find it with `ss -ulnp 'sport = :{port}'`, or choose another Port in net-conf.json"
+            )),
+            Self::Unknown { .. } => None,
+        }
+    }
+}
+
+fn hint_for(object: &str, why: &Refusal) -> Option<String> {
+    let text = match why.errno {
+        Errno::PERM => "flanneld needs the capability CAP_NET_ADMIN: run it as root, or privileged",
+        Errno::OPNOTSUPP if object.contains("vxlan") => {
+            "the kernel has no vxlan: `modprobe vxlan`, or install linux-modules-extra"
+        }
+        Errno::NETUNREACH | Errno::HOSTUNREACH => {
+            "the next router is on no network of this node: is the device up, and does it have its address?"
+        }
+        Errno::INVAL if why.message.as_deref().is_some_and(|text| text.contains("invalid gateway")) => {
+            "the next router is on no network of this node: is the device up, and does it have its address?"
+        }
+        Errno::NETDOWN => "the device is down: it is brought up at the next look",
+        Errno::ROFS => "the file system is read-only: mount the folder writable into the container",
+        Errno::NOSPC | Errno::DQUOT => "the file system is full: free some space",
+        Errno::ACCESS => "flanneld may not write there: run it as root, and look at AppArmor or SELinux",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}

@@ -1,0 +1,190 @@
+//! Network devices: dump, find, create, alter, remove.
+//!
+//! Takes and gives [`Link`]s. A device that could not be brought up is not left behind.
+
+use flannel_plan::link_name::LinkName;
+use flannel_plan::look::LinkFact;
+use flannel_plan::mac::Mac;
+use flannel_plan::state::{Link, LinkKind, Vxlan};
+
+use crate::abi::{
+    AF_UNSPEC, IFF_LOOPBACK, IFF_RUNNING, IFF_UP, IFLA_ADDRESS, IFLA_EXT_MASK, IFLA_IFALIAS, IFLA_IFNAME,
+    IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MTU, IFLA_TXQLEN, NLM_F_CREATE,
+    NLM_F_EXCL, RTEXT_FILTER_SKIP_STATS, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK,
+};
+use crate::netlink::{Attributes, Outbox, Received, Refusal, Socket, Writer, number};
+use crate::vxlan;
+
+/// A device whose device below is known by number only.
+struct Found {
+    fact: LinkFact,
+    parent: u32,
+}
+
+/// All devices of the namespace.
+pub(crate) fn dump(socket: &mut Socket) -> Result<Vec<LinkFact>, Refusal> {
+    let mut found = Vec::new();
+    let request = || {
+        Outbox::of(RTM_GETLINK, 0, |message| {
+            message.header(&header(0, 0, 0));
+            message.number(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
+        })
+    };
+    socket.dump(request, &mut found, read)?;
+    let names: Vec<_> = found.iter().map(|found| (found.fact.index, found.fact.link.name)).collect();
+    let facts = found.into_iter().map(|Found { mut fact, parent }| {
+        if let LinkKind::Vxlan(vxlan) = &mut fact.link.kind {
+            vxlan.parent = names.iter().find(|(index, _)| *index == parent).map(|(_, name)| *name);
+        }
+        fact
+    });
+    Ok(facts.collect())
+}
+
+/// The device of a name; the device below it is left out.
+pub(crate) fn find(socket: &mut Socket, name: LinkName) -> Result<Option<LinkFact>, Refusal> {
+    let request = Outbox::of(RTM_GETLINK, 0, |message| {
+        message.header(&header(0, 0, 0));
+        message.text(IFLA_IFNAME, name.as_str());
+        message.number(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
+    });
+    match socket.ask(request, read) {
+        Ok(found) => Ok(found.map(|found| found.fact)),
+        Err(why) if why.says_absent() => Ok(None),
+        Err(why) => Err(why),
+    }
+}
+
+/// Makes a device, up or down as wanted; one that cannot be brought up is deleted again by the kernel.
+pub(crate) fn create(socket: &mut Socket, link: &Link, vxlan: &Vxlan, parent: u32) -> Result<(), Refusal> {
+    socket.request(Outbox::of(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |message| {
+        let up = if link.up { IFF_UP } else { 0 };
+        message.header(&header(0, up, up));
+        message.text(IFLA_IFNAME, link.name.as_str());
+        message.attribute(IFLA_ADDRESS, &link.mac.0);
+        message.number(IFLA_MTU, link.mtu);
+        message.number(IFLA_TXQLEN, 0);
+        message.nest(IFLA_LINKINFO, |info| {
+            info.text(IFLA_INFO_KIND, "vxlan");
+            info.nest(IFLA_INFO_DATA, |data| vxlan::write(data, vxlan, parent));
+        });
+    }))?;
+    // The kernel ignores an alias in the message that makes a device.
+    let marked = set(socket, link.name, |message| message.text(IFLA_IFALIAS, &link.alias));
+    if marked.is_err() {
+        let _ = remove(socket, link.name); // the first error is the one to tell
+    }
+    marked
+}
+
+/// Changes a device in place from `from` to `to`; only what differs is touched.
+pub(crate) fn alter(socket: &mut Socket, from: &Link, to: &Link) -> Result<(), Refusal> {
+    if from.mtu != to.mtu {
+        set(socket, to.name, |message| message.number(IFLA_MTU, to.mtu))?;
+    }
+    if from.mac != to.mac {
+        set(socket, to.name, |message| message.attribute(IFLA_ADDRESS, &to.mac.0))?;
+    }
+    if from.alias != to.alias {
+        set(socket, to.name, |message| message.text(IFLA_IFALIAS, &to.alias))?;
+    }
+    if let (LinkKind::Vxlan(have), LinkKind::Vxlan(want)) = (&from.kind, &to.kind)
+        && have != want
+    {
+        set(socket, to.name, |message| {
+            message.nest(IFLA_LINKINFO, |info| {
+                info.text(IFLA_INFO_KIND, "vxlan");
+                info.nest(IFLA_INFO_DATA, |data| vxlan::write_alterable(data, want));
+            });
+        })?;
+    }
+    if from.up == to.up {
+        return Ok(());
+    }
+    let up = if to.up { IFF_UP } else { 0 };
+    socket.request(Outbox::of(RTM_NEWLINK, 0, |message| {
+        message.header(&header(0, up, IFF_UP));
+        message.text(IFLA_IFNAME, to.name.as_str());
+    }))
+}
+
+/// Deletes a device.
+pub(crate) fn remove(socket: &mut Socket, name: LinkName) -> Result<(), Refusal> {
+    socket.request(Outbox::of(RTM_DELLINK, 0, |message| {
+        message.header(&header(0, 0, 0));
+        message.text(IFLA_IFNAME, name.as_str());
+    }))
+}
+
+fn set(socket: &mut Socket, name: LinkName, write: impl FnOnce(&mut Writer)) -> Result<(), Refusal> {
+    socket.request(Outbox::of(RTM_NEWLINK, 0, |message| {
+        message.header(&header(0, 0, 0));
+        message.text(IFLA_IFNAME, name.as_str());
+        write(message);
+    }))
+}
+
+/// `struct ifinfomsg`
+fn header(index: u32, flags: u32, change: u32) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    bytes[4..8].copy_from_slice(&index.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&flags.to_ne_bytes());
+    bytes[12..16].copy_from_slice(&change.to_ne_bytes());
+    bytes
+}
+
+/// The number and the name in a message about a device: all that a watcher needs.
+pub(crate) fn read_name(message: &Received) -> Option<(u32, LinkName)> {
+    let (header, mut attributes) = message.split::<16>()?;
+    if header[0] != AF_UNSPEC {
+        return None; // a bridge speaks of its ports so; one that left it is not deleted
+    }
+    let (_, name) = attributes.find(|(kind, _)| *kind == IFLA_IFNAME)?;
+    Some((number(&header[4..])?, text(name).parse().ok()?))
+}
+
+fn read(message: &Received) -> Option<Found> {
+    if message.kind != RTM_NEWLINK {
+        return None;
+    }
+    let (header, attributes) = message.split::<16>()?;
+    let flags = number(&header[8..])?;
+    let (mut name, mut mac, mut mtu, mut alias) = (None, Mac([0; 6]), 0, "");
+    let (mut info, mut parent_is_elsewhere) = (None, false);
+    for (kind, value) in attributes {
+        match kind {
+            IFLA_IFNAME => name = text(value).parse().ok(),
+            IFLA_ADDRESS => mac = value.try_into().map_or(mac, Mac),
+            IFLA_MTU => mtu = number(value)?,
+            IFLA_IFALIAS => alias = text(value),
+            IFLA_LINKINFO => info = Some(Attributes(value)),
+            IFLA_LINK_NETNSID => parent_is_elsewhere = true,
+            _ => {}
+        }
+    }
+    let loopback = flags & IFF_LOOPBACK != 0;
+    let (kind, parent) = read_kind(info, loopback);
+    // A name that we cannot hold is not ours, and no route of ours goes there.
+    let link = Link { name: name?, mac, mtu, up: flags & IFF_UP != 0, alias: alias.into(), kind };
+    let running = flags & IFF_UP != 0 && flags & IFF_RUNNING != 0;
+    let fact = LinkFact { index: number(&header[4..])?, link, running, loopback };
+    Some(Found { fact, parent: if parent_is_elsewhere { 0 } else { parent } })
+}
+
+/// The kind of a device, and the number of the device below.
+fn read_kind(info: Option<Attributes>, loopback: bool) -> (LinkKind, u32) {
+    let value_of = |wanted| info.and_then(|mut info| info.find(|(kind, _)| *kind == wanted));
+    match (value_of(IFLA_INFO_KIND), value_of(IFLA_INFO_DATA)) {
+        (Some((_, kind)), Some((_, data))) if text(kind) == "vxlan" => {
+            let (vxlan, parent) = vxlan::read(Attributes(data));
+            (LinkKind::Vxlan(vxlan), parent)
+        }
+        (Some((_, kind)), _) => (LinkKind::Other(text(kind).into()), 0),
+        (None, _) => (LinkKind::Other(if loopback { "loopback" } else { "device" }.into()), 0),
+    }
+}
+
+fn text(bytes: &[u8]) -> &str {
+    let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+    std::str::from_utf8(&bytes[..end]).unwrap_or_default()
+}

@@ -1,0 +1,93 @@
+//! The kernel of this machine behind the [`Kernel`] trait: looks by dumps, applies single changes and batches.
+
+use flannel_plan::diff::Change;
+use flannel_plan::look::{LinkFact, Look, Scope};
+use flannel_plan::state::LinkKind;
+
+use crate::apply::Applying;
+use crate::names::Names;
+use crate::netlink::{Refusal, Socket};
+use crate::{Failure, Kernel, LookError, address, file, link, neighbour, route, sysctl};
+
+/// The kernel of this machine, in one network namespace.
+///
+/// It belongs to the namespace of the thread that opened it, and must be used on a thread of that namespace:
+/// kernel settings are looked up by thread.
+pub struct Linux {
+    socket: Socket,
+    /// How much was found at the last look: the next one finds about as much.
+    last: Sizes,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sizes {
+    routes: usize,
+    neighbours: usize,
+    fdb: usize,
+}
+
+impl Linux {
+    /// Opens a way to the kernel, in the namespace of this thread.
+    pub fn open() -> Result<Self, LookError> {
+        let socket = Socket::open().map_err(because("a netlink socket"))?;
+        Ok(Self { socket, last: Sizes::default() })
+    }
+
+    /// The number by which notices name us as their cause.
+    pub fn port_id(&self) -> u32 {
+        self.socket.port_id()
+    }
+
+    /// Adds the neighbours and forwarding entries on the devices of the scope.
+    fn look_at_entries(&mut self, look: &mut Look, scope: &Scope) -> Result<(), LookError> {
+        let devices = look.links.iter().filter(|fact| is_in_scope(fact, scope));
+        let devices: Vec<_> = devices.map(|fact| (fact.index, fact.link.name)).collect();
+        if devices.is_empty() {
+            return Ok(());
+        }
+        look.neighbours.reserve_exact(self.last.neighbours);
+        look.fdb.reserve_exact(self.last.fdb);
+        for device in devices {
+            neighbour::dump_neighbours(&mut self.socket, device, &mut look.neighbours)
+                .map_err(because("neighbours"))?;
+            neighbour::dump_fdb(&mut self.socket, device, &mut look.fdb)
+                .map_err(because("forwarding entries"))?;
+        }
+        Ok(())
+    }
+}
+
+impl Kernel for Linux {
+    fn look(&mut self, scope: &Scope) -> Result<Look, LookError> {
+        let links = link::dump(&mut self.socket).map_err(because("links"))?;
+        let names = Names::of(&links);
+        let addresses = address::dump(&mut self.socket, &names).map_err(because("addresses"))?;
+        let routes = route::dump(&mut self.socket, &names, self.last.routes).map_err(because("routes"))?;
+        let mut look = Look { links, addresses, routes, ..Look::default() };
+        self.look_at_entries(&mut look, scope)?;
+        for path in &scope.sysctls {
+            look.sysctls.extend(sysctl::read(path).map_err(because(path))?);
+        }
+        for path in &scope.files {
+            look.files.extend(file::read(path).map_err(because(path))?);
+        }
+        self.last =
+            Sizes { routes: look.routes.len(), neighbours: look.neighbours.len(), fdb: look.fdb.len() };
+        Ok(look)
+    }
+
+    fn apply(&mut self, changes: &[Change]) -> Vec<Failure> {
+        Applying::new(&mut self.socket).all(changes)
+    }
+}
+
+/// Whether the entries of a device are looked at.
+fn is_in_scope(fact: &LinkFact, scope: &Scope) -> bool {
+    let link = &fact.link;
+    let marked = !scope.instance.is_empty() && *link.alias == *scope.instance;
+    scope.links.contains(&link.name) || (marked && matches!(link.kind, LinkKind::Vxlan(_)))
+}
+
+fn because(what: &str) -> impl FnOnce(Refusal) -> LookError {
+    move |why| LookError { what: what.to_owned(), why }
+}

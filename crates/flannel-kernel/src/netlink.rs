@@ -1,0 +1,25 @@
+//! Speaks netlink: writes requests, reads answers, keeps the kernel's own words of a refusal.
+//!
+//! Knows nothing of links or routes; [`Socket`] takes an [`Outbox`] of messages and gives what was answered.
+
+mod message;
+mod refusal;
+mod socket;
+
+pub(crate) use message::{Attributes, Outbox, Received, Writer, messages};
+pub use refusal::Refusal;
+pub(crate) use socket::{MOST_IN_A_CHUNK, Socket, set_option};
+
+/// An IP address by the length of its bytes: forwarding entries carry it in a message of no IP family.
+pub(crate) fn ip(bytes: &[u8]) -> Option<std::net::IpAddr> {
+    match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes).ok().map(Into::into),
+        16 => <[u8; 16]>::try_from(bytes).ok().map(Into::into),
+        _ => None,
+    }
+}
+
+/// A number in the byte order of this machine.
+pub(crate) fn number(bytes: &[u8]) -> Option<u32> {
+    bytes.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+}

@@ -1,0 +1,63 @@
+//! The kernel's "no": an error number, and the kernel's own words where it has some.
+
+use std::fmt;
+
+use rustix::io::Errno;
+
+/// Why the kernel refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The error number.
+    pub errno: Errno,
+    /// What the kernel said about it.
+    pub message: Option<Box<str>>,
+}
+
+impl Refusal {
+    pub(crate) fn is(&self, errno: Errno) -> bool {
+        self.errno == errno
+    }
+
+    /// Whether the object is not there: nothing to do for a removal.
+    pub(crate) fn says_absent(&self) -> bool {
+        [Errno::NOENT, Errno::SRCH, Errno::NODEV, Errno::ADDRNOTAVAIL].contains(&self.errno)
+    }
+}
+
+impl From<Errno> for Refusal {
+    fn from(errno: Errno) -> Self {
+        Self { errno, message: None }
+    }
+}
+
+impl From<std::io::Error> for Refusal {
+    fn from(error: std::io::Error) -> Self {
+        match Errno::from_io_error(&error) {
+            Some(errno) => errno.into(),
+            None => Self { errno: Errno::IO, message: Some(error.to_string().into()) },
+        }
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.errno.to_string();
+        f.write_str(text.split(" (os error").next().unwrap_or(&text))?;
+        self.message.as_ref().map_or(Ok(()), |message| write!(f, ": {}", message.trim_end_matches('.')))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_reads_as_a_sentence() {
+        assert_eq!(Refusal::from(Errno::PERM).to_string(), "Operation not permitted");
+        let with_words =
+            Refusal { errno: Errno::INVAL, message: Some("Nexthop has invalid gateway.".into()) };
+        assert_eq!(with_words.to_string(), "Invalid argument: Nexthop has invalid gateway");
+    }
+}

@@ -1,0 +1,264 @@
+//! One blocking netlink socket: a request and its answer, a dump, or a batch of requests.
+//!
+//! It stays in the network namespace of the thread that opened it.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+
+use super::{Attributes, Outbox, Received, Refusal, messages};
+use crate::abi::{
+    NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_CAPPED,
+    NLM_F_DUMP, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NLMSGERR_ATTR_MSG, SOL_NETLINK,
+};
+
+/// More requests than this in one send could fill the receive buffer with refusals.
+pub(crate) const MOST_IN_A_CHUNK: usize = 200;
+
+/// The kernel fills at most 32 KiB of a dump at once, however large our buffer is.
+const INBOX: usize = 64 * 1024;
+const RECEIVE_BUFFER: usize = 1024 * 1024;
+const PATIENCE: Duration = Duration::from_secs(10);
+/// A table that changes all the time gives interrupted dumps all the time.
+const MOST_DUMPS: usize = 10;
+
+/// A request of a batch that was refused.
+pub(crate) struct Refused {
+    /// Its place in the batch.
+    pub(crate) place: usize,
+    pub(crate) why: Refusal,
+}
+
+/// A socket for requests to the routing part of the kernel.
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    port: u32,
+    sequence: u32,
+    inbox: Box<[u8]>,
+}
+
+impl Socket {
+    /// Opens one in the namespace of this thread.
+    pub(crate) fn open() -> Result<Self, Refusal> {
+        let fd = rustix::net::socket_with(
+            AddressFamily::NETLINK,
+            SocketType::RAW,
+            SocketFlags::CLOEXEC,
+            None, // NETLINK_ROUTE is protocol 0
+        )?;
+        rustix::net::bind(&fd, &SocketAddrNetlink::new(0, 0))?;
+        let port = SocketAddrNetlink::try_from(rustix::net::getsockname(&fd)?)?.pid();
+        // An old kernel lacks some of these; then answers are larger or say less, but are still right.
+        for option in [NETLINK_EXT_ACK, NETLINK_CAP_ACK, NETLINK_GET_STRICT_CHK] {
+            let _ = set_option(&fd, option, 1);
+        }
+        if sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER).is_err() {
+            sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER)?;
+        }
+        sockopt::set_socket_timeout(&fd, sockopt::Timeout::Recv, Some(PATIENCE))?;
+        Ok(Self { fd, port, sequence: 0, inbox: vec![0; INBOX].into() })
+    }
+
+    /// The number by which notices name this socket as their cause.
+    pub(crate) fn port_id(&self) -> u32 {
+        self.port
+    }
+
+    /// Sends one request and waits for its end.
+    pub(crate) fn request(&mut self, mut request: Outbox) -> Result<(), Refusal> {
+        match self.send_chunk(&mut request)?.pop() {
+            Some(refused) => Err(refused.why),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends one request that is answered by one message.
+    pub(crate) fn ask<T>(
+        &mut self,
+        mut request: Outbox,
+        read: impl Fn(&Received) -> Option<T>,
+    ) -> Result<Option<T>, Refusal> {
+        let sequence = self.send(&mut request)?;
+        loop {
+            let received = self.receive()?;
+            if let Some(answer) = messages(received).find(|message| message.sequence == sequence) {
+                return refusal(&answer).map_or_else(|| Ok(read(&answer)), Err);
+            }
+        }
+    }
+
+    /// Sends the requests, of which only the last is acknowledged, and returns those that were refused.
+    pub(crate) fn send_batch(&mut self, requests: &mut Outbox) -> Result<Vec<Refused>, Refusal> {
+        if requests.len() == 0 {
+            return Ok(Vec::new());
+        }
+        match self.send_chunk(requests) {
+            // Some answers are lost. Every request of ours can be repeated, so ask again, one at a time.
+            Err(why) if why.is(Errno::NOBUFS) => self.send_one_by_one(requests),
+            outcome => outcome,
+        }
+    }
+
+    /// Collects what a dump tells; an interrupted dump is thrown away and repeated.
+    pub(crate) fn dump<T>(
+        &mut self,
+        request: impl Fn() -> Outbox,
+        into: &mut Vec<T>,
+        read: impl Fn(&Received) -> Option<T>,
+    ) -> Result<(), Refusal> {
+        let before = into.len();
+        for _ in 0..MOST_DUMPS {
+            match self.dump_once(request(), into, &read) {
+                Ok(Consistency::Whole) => return Ok(()),
+                Ok(Consistency::Interrupted) => {}
+                Err(why) if why.is(Errno::NOBUFS) || why.is(Errno::INTR) => {}
+                Err(why) => return Err(why),
+            }
+            into.truncate(before);
+        }
+        let message = "the table changed during every attempt to read it";
+        Err(Refusal { errno: Errno::INTR, message: Some(message.into()) })
+    }
+
+    fn dump_once<T>(
+        &mut self,
+        mut request: Outbox,
+        into: &mut Vec<T>,
+        read: &impl Fn(&Received) -> Option<T>,
+    ) -> Result<Consistency, Refusal> {
+        request.flag_last(NLM_F_DUMP);
+        let sequence = self.send(&mut request)?;
+        let mut consistency = Consistency::Whole;
+        loop {
+            for message in messages(self.receive()?).filter(|message| message.sequence == sequence) {
+                if message.flags & NLM_F_DUMP_INTR != 0 {
+                    consistency = Consistency::Interrupted;
+                }
+                if let Some(why) = refusal(&message) {
+                    return Err(why);
+                }
+                if message.kind == NLMSG_DONE {
+                    return Ok(consistency);
+                }
+                into.extend(read(&message));
+            }
+        }
+    }
+
+    fn send_chunk(&mut self, requests: &mut Outbox) -> Result<Vec<Refused>, Refusal> {
+        requests.flag_last(NLM_F_ACK);
+        let first = self.send(requests)?;
+        let last = requests.len() - 1;
+        let mut refused = Vec::new();
+        loop {
+            for message in messages(self.receive()?).filter(|message| message.kind == NLMSG_ERROR) {
+                let place = usize::try_from(message.sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
+                if place > last {
+                    continue; // the answer to a request of before, lost then
+                }
+                refused.extend(refusal(&message).map(|why| Refused { place, why }));
+                if place == last {
+                    return Ok(refused);
+                }
+            }
+        }
+    }
+
+    fn send_one_by_one(&mut self, requests: &Outbox) -> Result<Vec<Refused>, Refusal> {
+        let mut refused = Vec::new();
+        for place in 0..requests.len() {
+            if let Some(Err(why)) = requests.nth(place).map(|request| self.request(request)) {
+                refused.push(Refused { place, why });
+            }
+        }
+        Ok(refused)
+    }
+
+    /// Sends and returns the sequence number of the first request.
+    fn send(&mut self, requests: &mut Outbox) -> Result<u32, Refusal> {
+        let first = self.sequence.wrapping_add(1);
+        requests.number_from(first);
+        self.sequence = self.sequence.wrapping_add(u32::try_from(requests.len()).unwrap_or(u32::MAX));
+        rustix::net::sendto(
+            &self.fd,
+            requests.as_bytes(),
+            SendFlags::empty(),
+            &SocketAddrNetlink::new(0, 0),
+        )?;
+        Ok(first)
+    }
+
+    fn receive(&mut self) -> Result<&[u8], Refusal> {
+        loop {
+            let (_, length, sender) =
+                match rustix::net::recvfrom(&self.fd, &mut self.inbox[..], RecvFlags::TRUNC) {
+                    Err(Errno::INTR) => continue,
+                    Err(Errno::AGAIN) => {
+                        let message = "the kernel did not answer within 10 s";
+                        return Err(Refusal { errno: Errno::TIMEDOUT, message: Some(message.into()) });
+                    }
+                    answer => answer?,
+                };
+            if length > self.inbox.len() {
+                return Err(Errno::MSGSIZE.into());
+            }
+            if sender.is_some_and(|sender| from_kernel(&sender)) {
+                return Ok(&self.inbox[..length]);
+            }
+        }
+    }
+}
+
+enum Consistency {
+    Whole,
+    Interrupted,
+}
+
+/// Any process may write to our socket; only port 0 is the kernel.
+fn from_kernel(sender: &rustix::net::SocketAddrAny) -> bool {
+    SocketAddrNetlink::try_from(sender.clone()).is_ok_and(|sender| sender.pid() == 0)
+}
+
+/// The error that a message carries, if it carries one.
+fn refusal(message: &Received) -> Option<Refusal> {
+    if message.kind != NLMSG_ERROR && message.kind != NLMSG_DONE {
+        return None;
+    }
+    let code = message.payload.first_chunk().map_or(0, |bytes| i32::from_ne_bytes(*bytes));
+    if code >= 0 {
+        return None;
+    }
+    Some(Refusal { errno: Errno::from_raw_os_error(-code), message: words(message) })
+}
+
+/// What the kernel said beside the error number.
+fn words(message: &Received) -> Option<Box<str>> {
+    if message.flags & NLM_F_ACK_TLVS == 0 {
+        return None;
+    }
+    let mut start = 4;
+    if message.kind == NLMSG_ERROR {
+        let echoed = usize::try_from(super::number(message.payload.get(4..)?)?).ok()?;
+        start += if message.flags & NLM_F_CAPPED != 0 { 16 } else { echoed.next_multiple_of(4) };
+    }
+    let (_, text) = Attributes(message.payload.get(start..)?).find(|(kind, _)| *kind == NLMSGERR_ATTR_MSG)?;
+    Some(String::from_utf8_lossy(text).trim_end_matches('\0').into())
+}
+
+/// Sets a number-valued option of a netlink socket.
+#[allow(unsafe_code, reason = "neither std nor rustix knows the options of netlink sockets")]
+pub(crate) fn set_option(fd: &OwnedFd, option: i32, value: u32) -> Result<(), Errno> {
+    let size = libc::socklen_t::try_from(size_of::<u32>()).map_err(|_| Errno::OVERFLOW)?;
+    // SAFETY: the descriptor is open for the whole call, and `value` is a live u32 of the length that is given;
+    // the kernel only reads it.
+    let outcome =
+        unsafe { libc::setsockopt(fd.as_raw_fd(), SOL_NETLINK, option, (&raw const value).cast(), size) };
+    if outcome == 0 {
+        Ok(())
+    } else {
+        Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+    }
+}

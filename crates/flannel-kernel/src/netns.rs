@@ -1,0 +1,76 @@
+//! Runs work inside a network namespace, on a thread of its own: a namespace belongs to a thread, and a thread
+//! that once left its own must never be given other work.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+
+use crate::netlink::Refusal;
+
+/// Which network namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Namespace {
+    /// A new one, which goes when the work is done and nothing else holds it.
+    Fresh,
+    /// The one that `ip netns` knows by a name.
+    Named(String),
+    /// The one of a process.
+    OfProcess(u32),
+    /// The one that a path such as `/proc/1/ns/net` or a bind mount stands for.
+    AtPath(PathBuf),
+}
+
+/// Why work could not be run inside a namespace.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NetnsError {
+    /// There is no such namespace, or we may not enter it.
+    #[error("cannot enter the network namespace {}: {why}", .path.display())]
+    Enter {
+        /// What stands for it.
+        path: PathBuf,
+        /// Why.
+        why: Refusal,
+    },
+    /// No new namespace could be made.
+    #[error("cannot make a network namespace: {0}")]
+    Make(Refusal),
+    /// No thread could be started.
+    #[error("cannot start a thread: {0}")]
+    Thread(Refusal),
+}
+
+/// Runs `work` inside a namespace and gives what it gave; a panic in it goes on in the caller.
+pub fn run_inside<T: Send>(namespace: &Namespace, work: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
+    std::thread::scope(|scope| {
+        let inside = std::thread::Builder::new()
+            .name("netns".into())
+            .spawn_scoped(scope, || enter(namespace).map(|()| work()))
+            .map_err(|error| NetnsError::Thread(error.into()))?;
+        inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn enter(namespace: &Namespace) -> Result<(), NetnsError> {
+    match namespace {
+        Namespace::Fresh => leave_for_a_fresh_one(),
+        Namespace::Named(name) => enter_path(&Path::new("/run/netns").join(name)),
+        Namespace::OfProcess(process) => enter_path(Path::new(&format!("/proc/{process}/ns/net"))),
+        Namespace::AtPath(path) => enter_path(path),
+    }
+}
+
+fn enter_path(path: &Path) -> Result<(), NetnsError> {
+    let entered = File::open(path).map_err(Refusal::from).and_then(|namespace| {
+        Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
+    });
+    entered.map_err(|why| NetnsError::Enter { path: path.to_owned(), why })
+}
+
+#[allow(unsafe_code, reason = "rustix has one function for all kinds of unsharing, some of which are unsafe")]
+fn leave_for_a_fresh_one() -> Result<(), NetnsError> {
+    // SAFETY: only FILES is dangerous, which takes the descriptors of other threads away; NEWNET leaves them.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }
+        .map_err(|errno| NetnsError::Make(errno.into()))
+}

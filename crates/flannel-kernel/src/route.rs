@@ -1,0 +1,198 @@
+//! Routes of the main table: dump, create, remove.
+
+use std::net::IpAddr;
+
+use flannel_plan::link_name::LinkName;
+use flannel_plan::look::RouteFact;
+use flannel_plan::state::{Route, RouteKind};
+use ipnet::IpNet;
+use rustix::io::Errno;
+
+use crate::abi::{
+    AF_INET, AF_INET6, IP6_RT_PRIO_USER, NLM_F_CREATE, NLM_F_REPLACE, RT_SCOPE_LINK, RT_SCOPE_NOWHERE,
+    RT_SCOPE_UNIVERSE, RT_TABLE_MAIN, RTA_DST, RTA_ENCAP_TYPE, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF,
+    RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE, RTA_VIA, RTM_DELROUTE, RTM_F_CLONED, RTM_GETROUTE, RTM_NEWROUTE,
+    RTN_BLACKHOLE, RTN_LOCAL, RTN_MULTICAST, RTN_PROHIBIT, RTN_UNICAST, RTNH_F_ONLINK,
+};
+use crate::names::Names;
+use crate::netlink::{Outbox, Received, Refusal, Socket, ip, number};
+
+/// All routes of the main table, IPv4 first; `expected` is how many there may be.
+pub(crate) fn dump(socket: &mut Socket, names: &Names, expected: usize) -> Result<Vec<RouteFact>, Refusal> {
+    let mut facts = Vec::with_capacity(expected);
+    for family in [AF_INET, AF_INET6] {
+        let request = || {
+            Outbox::of(RTM_GETROUTE, 0, |message| {
+                message.header(&[family, 0, 0, 0, RT_TABLE_MAIN, 0, 0, 0, 0, 0, 0, 0]);
+            })
+        };
+        match socket.dump(request, &mut facts, |message| read_fact(message, names, family)) {
+            // A namespace without a single route has no table yet.
+            Err(why) if why.is(Errno::NOENT) => {}
+            outcome => outcome?,
+        }
+    }
+    Ok(facts)
+}
+
+/// Writes the request that makes a route, in place of whatever has its destination and no metric.
+pub(crate) fn create(outbox: &mut Outbox, route: &Route, link: Option<u32>) {
+    outbox.add(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, |message| {
+        let scope = if route.via.is_none() && route.kind == RouteKind::Unicast {
+            RT_SCOPE_LINK
+        } else {
+            RT_SCOPE_UNIVERSE
+        };
+        let flags = if route.onlink { RTNH_F_ONLINK } else { 0 };
+        write(message, route, link, (scope, flags));
+    });
+}
+
+/// Writes the request that removes exactly this route: one with another gateway, device or maker stays.
+pub(crate) fn remove(outbox: &mut Outbox, route: &Route, link: Option<u32>) {
+    outbox.add(RTM_DELROUTE, 0, |message| {
+        write(message, route, link, (RT_SCOPE_NOWHERE, 0));
+        if route.destination.addr().is_ipv6() {
+            message.number(RTA_PRIORITY, IP6_RT_PRIO_USER);
+        }
+    });
+}
+
+fn write(message: &mut crate::netlink::Writer, route: &Route, link: Option<u32>, (scope, flags): (u8, u32)) {
+    let family = family_of(route.destination.addr());
+    let kind = if route.kind == RouteKind::Blackhole { RTN_BLACKHOLE } else { RTN_UNICAST };
+    let length = route.destination.prefix_len();
+    let [a, b, c, d] = flags.to_ne_bytes();
+    message.header(&[family, length, 0, 0, RT_TABLE_MAIN, route.protocol, scope, kind, a, b, c, d]);
+    message.ip(RTA_DST, route.destination.network());
+    match route.via {
+        Some(via) if family_of(via) == family => message.ip(RTA_GATEWAY, via),
+        Some(IpAddr::V6(via)) => {
+            let family = u16::from(AF_INET6).to_ne_bytes();
+            message.attribute(RTA_VIA, &[&family[..], &via.octets()].concat());
+        }
+        _ => {}
+    }
+    if let Some(link) = link {
+        message.number(RTA_OIF, link);
+    }
+}
+
+fn family_of(address: IpAddr) -> u8 {
+    if address.is_ipv4() { AF_INET } else { AF_INET6 }
+}
+
+/// A route of the main table, with its devices by number.
+pub(crate) struct Mention {
+    pub(crate) destination: IpNet,
+    /// The device of a route with a single one.
+    pub(crate) link: Option<u32>,
+    metric: u32,
+    kind: RouteKind,
+    via: Option<IpAddr>,
+    source: Option<IpAddr>,
+    onlink: bool,
+    protocol: u8,
+}
+
+/// Reads a message about a route of the main table that leads packets on, or drops them.
+pub(crate) fn read_mention(message: &Received) -> Option<Mention> {
+    let (header, attributes) = message.split::<12>()?;
+    let [family, length, _, tos, table, protocol, _, kind, ..] = *header;
+    let flags = number(&header[8..])?;
+    if tos != 0 || flags & RTM_F_CLONED != 0 || (RTN_LOCAL..=RTN_MULTICAST).contains(&kind) {
+        return None;
+    }
+    let mut mention = Mention {
+        destination: IpNet::new(unspecified(family)?, length).ok()?,
+        link: None,
+        metric: 0,
+        kind: kind_of(kind),
+        via: None,
+        source: None,
+        onlink: flags & RTNH_F_ONLINK != 0,
+        protocol,
+    };
+    let mut table = u32::from(table);
+    for (kind, value) in attributes {
+        match kind {
+            RTA_DST => mention.destination = IpNet::new(ip(value)?, length).ok()?,
+            RTA_TABLE => table = number(value)?,
+            _ => mention.take(kind, value),
+        }
+    }
+    (table == u32::from(RT_TABLE_MAIN)).then(|| mention.settled())
+}
+
+impl Mention {
+    /// Whether it leads on by one of several ways.
+    pub(crate) fn is_multipath(&self) -> bool {
+        self.kind == RouteKind::Multipath
+    }
+
+    fn take(&mut self, kind: u16, value: &[u8]) {
+        match kind {
+            RTA_OIF => self.link = number(value),
+            RTA_GATEWAY => self.via = ip(value),
+            RTA_VIA => self.via = value.get(2..).and_then(ip),
+            RTA_PRIORITY => self.metric = number(value).unwrap_or_default(),
+            RTA_PREFSRC => self.source = ip(value),
+            RTA_MULTIPATH if self.kind == RouteKind::Unicast => self.kind = RouteKind::Multipath,
+            RTA_ENCAP_TYPE => self.kind = RouteKind::Other,
+            _ => {}
+        }
+    }
+
+    /// The same without what the kernel adds by itself.
+    fn settled(mut self) -> Self {
+        if self.destination.addr().is_ipv6() && self.metric == IP6_RT_PRIO_USER {
+            self.metric = 0;
+        }
+        if self.kind == RouteKind::Blackhole {
+            self.link = None; // of IPv6 the kernel says `lo`
+        }
+        self
+    }
+}
+
+fn unspecified(family: u8) -> Option<IpAddr> {
+    match family {
+        AF_INET => Some(std::net::Ipv4Addr::UNSPECIFIED.into()),
+        AF_INET6 => Some(std::net::Ipv6Addr::UNSPECIFIED.into()),
+        _ => None,
+    }
+}
+
+fn kind_of(kind: u8) -> RouteKind {
+    match kind {
+        RTN_UNICAST => RouteKind::Unicast,
+        RTN_BLACKHOLE..=RTN_PROHIBIT => RouteKind::Blackhole,
+        _ => RouteKind::Other,
+    }
+}
+
+fn read_fact(message: &Received, names: &Names, family: u8) -> Option<RouteFact> {
+    let mention = read_mention(message)?;
+    // Without IPv6 in the kernel the question is answered with the routes of another family.
+    if message.payload.first() != Some(&family) || is_local_business(mention.destination) {
+        return None;
+    }
+    let link: Option<LinkName> = mention.link.and_then(|index| names.name(index));
+    let route = Route {
+        destination: mention.destination,
+        kind: mention.kind,
+        via: mention.via,
+        link,
+        onlink: mention.onlink,
+        protocol: mention.protocol,
+    };
+    Some(RouteFact { route, metric: mention.metric, source: mention.source })
+}
+
+/// Every IPv6 device has routes for its own wire and for multicast.
+pub(crate) fn is_local_business(destination: IpNet) -> bool {
+    match destination.addr() {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(address) => address.is_unicast_link_local() || address.is_multicast(),
+    }
+}

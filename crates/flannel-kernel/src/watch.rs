@@ -1,0 +1,226 @@
+//! Says "something of ours may have changed", and nothing more: a reason to look, never work to do.
+//!
+//! Takes the kernel's notices, drops those that cannot matter to this node, and gives the rest one by one.
+//! Notices that were lost count as one about everything.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use flannel_plan::family::overlap;
+use flannel_plan::link_name::LinkName;
+use ipnet::IpNet;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::netlink::SocketAddrNetlink;
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
+
+use crate::abi::{
+    NETLINK_ADD_MEMBERSHIP, RTM_DELADDR, RTM_DELLINK, RTM_DELNEIGH, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK,
+    RTM_NEWNEIGH, RTM_NEWROUTE, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR,
+    RTNLGRP_IPV6_ROUTE, RTNLGRP_LINK, RTNLGRP_NEIGH,
+};
+use crate::names::Names;
+use crate::netlink::{Received, Refusal, Socket, messages, set_option};
+use crate::{address, link, neighbour, route};
+
+const GROUPS: [u32; 6] = [
+    RTNLGRP_LINK,
+    RTNLGRP_NEIGH,
+    RTNLGRP_IPV4_IFADDR,
+    RTNLGRP_IPV4_ROUTE,
+    RTNLGRP_IPV6_IFADDR,
+    RTNLGRP_IPV6_ROUTE,
+];
+/// Enough for the notices of a thousand peers that come at once; beyond it we look at everything.
+const RECEIVE_BUFFER: usize = 1024 * 1024;
+const INBOX: usize = 32 * 1024;
+
+/// What matters to this node. The loop changes it as it learns; a watch follows at once.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interest {
+    /// Our devices.
+    pub links: Vec<LinkName>,
+    /// The device below; while it is not chosen, every device matters.
+    pub underlay: Option<LinkName>,
+    /// The pod networks.
+    pub networks: Vec<IpNet>,
+    /// The port ids of sockets whose changes are our own.
+    pub own_ports: Vec<u32>,
+}
+
+/// What may have changed: for a log, not to act upon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Some notices were lost.
+    Everything,
+    /// A device.
+    Link(LinkName),
+    /// An address on a device.
+    Address(LinkName),
+    /// A route to a destination.
+    Route(IpNet),
+    /// A neighbour on a device.
+    Neighbour(LinkName),
+    /// A forwarding entry of a device.
+    Fdb(LinkName),
+}
+
+impl fmt::Display for Notice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Everything => f.write_str("notices were lost"),
+            Self::Link(link) => write!(f, "link {link}"),
+            Self::Address(link) => write!(f, "address on {link}"),
+            Self::Route(destination) => write!(f, "route {destination}"),
+            Self::Neighbour(link) => write!(f, "neighbour on {link}"),
+            Self::Fdb(link) => write!(f, "forwarding entry of {link}"),
+        }
+    }
+}
+
+/// Why the kernel's notices cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot watch the kernel's notices: {0}")]
+pub struct WatchError(#[from] Refusal);
+
+impl From<Errno> for WatchError {
+    fn from(errno: Errno) -> Self {
+        Self(errno.into())
+    }
+}
+
+/// A listener to the kernel's notices, in one network namespace.
+pub struct Watch {
+    fd: OwnedFd,
+    inbox: Box<[u8]>,
+    names: Names,
+    /// For the names of all devices, when notices were lost.
+    asking: Socket,
+    interest: Arc<RwLock<Interest>>,
+}
+
+impl Watch {
+    /// Starts to listen, in the namespace of this thread; what happens from now on is told.
+    pub fn open(interest: Arc<RwLock<Interest>>) -> Result<Self, WatchError> {
+        let kind = (AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC);
+        let fd = rustix::net::socket_with(kind.0, kind.1, kind.2, None)?; // NETLINK_ROUTE is protocol 0
+        rustix::net::bind(&fd, &SocketAddrNetlink::new(0, 0))?;
+        if sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER).is_err() {
+            sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER)?;
+        }
+        for group in GROUPS {
+            set_option(&fd, NETLINK_ADD_MEMBERSHIP, group)?;
+        }
+        let mut asking = Socket::open()?;
+        let names = Names::of(&link::dump(&mut asking)?);
+        Ok(Self { fd, inbox: vec![0; INBOX].into(), names, asking, interest })
+    }
+
+    /// Keeps at most so many bytes of notices that were not read yet.
+    pub fn keep_at_most(&self, bytes: usize) -> Result<(), WatchError> {
+        Ok(sockopt::set_socket_recv_buffer_size(&self.fd, bytes)?)
+    }
+
+    /// Waits until something that matters may have changed.
+    pub fn wait(&mut self) -> Result<Notice, WatchError> {
+        loop {
+            if let Some(notice) = self.read_once(RecvFlags::empty())? {
+                return Ok(notice);
+            }
+        }
+    }
+
+    /// The same with a limit; none if nothing happened.
+    pub fn wait_at_most(&mut self, limit: Duration) -> Result<Option<Notice>, WatchError> {
+        let end = Instant::now() + limit;
+        loop {
+            let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
+            match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], left.as_ref()) {
+                Ok(0) => return Ok(None),
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+            if let Some(notice) = self.read_once(RecvFlags::DONTWAIT)? {
+                return Ok(Some(notice));
+            }
+        }
+    }
+
+    /// Reads what came with one notice of the kernel, and says whether it matters.
+    fn read_once(&mut self, flags: RecvFlags) -> Result<Option<Notice>, WatchError> {
+        let length = match rustix::net::recv(&self.fd, &mut self.inbox[..], flags | RecvFlags::TRUNC) {
+            Ok((_, length)) => length,
+            Err(Errno::INTR | Errno::AGAIN) => return Ok(None),
+            Err(Errno::NOBUFS) => return self.start_over().map(Some),
+            Err(errno) => return Err(errno.into()),
+        };
+        let Some(bytes) = self.inbox.get(..length) else { return self.start_over().map(Some) };
+        let interest = self.interest.read().unwrap_or_else(PoisonError::into_inner);
+        let mut first = None;
+        for message in messages(bytes) {
+            let notice = notice(&message, &mut self.names, &interest);
+            first = first.or(notice.filter(|_| !interest.own_ports.contains(&message.port)));
+        }
+        Ok(first)
+    }
+
+    /// Notices were lost, perhaps one about a new device.
+    fn start_over(&mut self) -> Result<Notice, WatchError> {
+        self.names = Names::of(&link::dump(&mut self.asking)?);
+        Ok(Notice::Everything)
+    }
+}
+
+impl Interest {
+    fn is_ours(&self, link: LinkName) -> bool {
+        self.links.contains(&link)
+    }
+
+    fn includes(&self, link: LinkName) -> bool {
+        self.is_ours(link) || self.underlay.is_none_or(|underlay| underlay == link)
+    }
+
+    fn includes_route(&self, mention: &route::Mention, link: Option<LinkName>) -> bool {
+        let to = mention.destination;
+        // A route of several ways may lead through any device.
+        let by_link = link.map_or(mention.is_multipath(), |link| self.includes(link));
+        !route::is_local_business(to)
+            && (by_link || to.prefix_len() == 0 || self.networks.iter().any(|network| overlap(*network, to)))
+    }
+}
+
+/// What a message says about something that matters; names of devices are learned on the way.
+fn notice(message: &Received, names: &mut Names, interest: &Interest) -> Option<Notice> {
+    match message.kind {
+        RTM_NEWLINK | RTM_DELLINK => {
+            let (index, name) = link::read_name(message)?;
+            let before = names.set(index, (message.kind == RTM_NEWLINK).then_some(name));
+            before.into_iter().chain([name]).find(|name| interest.includes(*name)).map(Notice::Link)
+        }
+        RTM_NEWADDR | RTM_DELADDR => {
+            let link = names.name(address::read_link(message)?)?;
+            interest.includes(link).then_some(Notice::Address(link))
+        }
+        RTM_NEWROUTE | RTM_DELROUTE => {
+            let mention = route::read_mention(message)?;
+            let link = mention.link.and_then(|index| names.name(index));
+            interest.includes_route(&mention, link).then_some(Notice::Route(mention.destination))
+        }
+        RTM_NEWNEIGH | RTM_DELNEIGH => notice_of_entry(message, names, interest),
+        _ => None,
+    }
+}
+
+fn notice_of_entry(message: &Received, names: &Names, interest: &Interest) -> Option<Notice> {
+    let mention = neighbour::read_mention(message)?;
+    let link = names.name(mention.link).filter(|link| interest.is_ours(*link))?;
+    if mention.fdb {
+        return mention.permanent.then_some(Notice::Fdb(link));
+    }
+    // A neighbour that is deleted is first made a failed one. What a person or program did has a port; what the
+    // kernel's own ageing did has none, and would wake us all the time.
+    let matters = mention.permanent || message.kind == RTM_DELNEIGH || message.port != 0;
+    matters.then_some(Notice::Neighbour(link))
+}
