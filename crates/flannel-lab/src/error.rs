@@ -1,0 +1,150 @@
+//! What can go wrong in a lab, with the object, the cause and the way out in words.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Why the lab could not do something.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    /// Namespaces need root.
+    #[error("a lab is made of namespaces, which only root may create: run it with sudo")]
+    NotRoot,
+    /// Programs that the lab runs are not installed.
+    #[error("missing programs: {programs}; install them with: apt-get install {packages}")]
+    MissingPrograms {
+        /// The names, separated by commas.
+        programs: String,
+        /// The Debian packages that hold them.
+        packages: String,
+    },
+    /// The daemon to be tested is not built.
+    #[error("no flanneld found ({looked}): build it with `cargo build -p flanneld`, or name it in $FLANNELD")]
+    NoFlanneld {
+        /// Where it was looked for.
+        looked: String,
+    },
+    /// A name that is not made of small letters, digits and dashes.
+    #[error("{name:?} is no name for a {what}: use 1 to {most} small letters, digits and dashes")]
+    BadName {
+        /// What was to be named.
+        what: &'static str,
+        /// The name.
+        name: String,
+        /// How long it may be.
+        most: usize,
+    },
+    /// A shape that the address plan cannot number.
+    #[error("no topology of {racks} racks and {nodes} nodes: {why}")]
+    Topology {
+        /// The wanted number of racks.
+        racks: usize,
+        /// The wanted number of nodes.
+        nodes: usize,
+        /// Which rule it breaks.
+        why: &'static str,
+    },
+    /// The name is in use.
+    #[error("lab {0} is there already: take it down with `flannelctl lab down --name {0}`")]
+    Exists(String),
+    /// There is no such lab.
+    #[error("no lab {0}: bring one up with `flannelctl lab up --name {0}`")]
+    NoLab(String),
+    /// The lab has no node or router of that name.
+    #[error("lab {lab} has no {name}: it has {known}")]
+    NoMachine {
+        /// The lab.
+        lab: String,
+        /// The name that was asked for.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// The command was run inside one of the lab's own nodes.
+    #[error("this shell is inside the lab ({0}): leave it first")]
+    Inside(String),
+    /// The node is powered off.
+    #[error("{0} is powered off: power it on with `flannelctl lab heal {0}`")]
+    PoweredOff(String),
+    /// The node's namespaces could not be made.
+    #[error("cannot boot {name}: {why}")]
+    Boot {
+        /// The node or router.
+        name: String,
+        /// What its start script said.
+        why: String,
+    },
+    /// A program ended with a failure.
+    #[error("`{command}` failed: {why}")]
+    Failed {
+        /// The command line.
+        command: String,
+        /// What it wrote.
+        why: String,
+    },
+    /// A file could not be read or written.
+    #[error("cannot {act} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        act: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file does not hold what it should.
+    #[error("{}: {why}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The namespace of a node cannot be entered.
+    #[error("cannot enter the network of {name}: {source}")]
+    Enter {
+        /// The node or router.
+        name: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The daemon ended by itself.
+    #[error("flanneld on {node} has ended; its last words:\n{log}")]
+    FlanneldEnded {
+        /// The node.
+        node: String,
+        /// The end of its log.
+        log: String,
+    },
+    /// No answer came.
+    #[error("{from} gets no answer from {to}: {why}")]
+    NoAnswer {
+        /// Who asked.
+        from: String,
+        /// Who was asked.
+        to: String,
+        /// What the asking program said.
+        why: String,
+    },
+    /// A condition did not come true in time.
+    #[error("waited {limit:?} for {what}: {last}")]
+    Timeout {
+        /// What was waited for.
+        what: String,
+        /// How long.
+        limit: Duration,
+        /// The state at the end.
+        last: String,
+    },
+    /// The user asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl LabError {
+    /// Turns an I/O error into one that names the file.
+    pub(crate) fn file(act: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { act, path, source }
+    }
+}

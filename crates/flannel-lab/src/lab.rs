@@ -1,0 +1,397 @@
+//! A whole lab: up, found again, down.
+//!
+//! Takes [`LabOptions`], gives a [`Lab`] of running nodes. Its folder is made with one atomic step, which is also
+//! the lock on its name; all else is found by the mark that its processes carry.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::{Machine, Role};
+use crate::node::Node;
+use crate::owner::Owner;
+use crate::pod::{Pod, check_name};
+use crate::process::{processes_of, refuse_inside};
+use crate::topology::Topology;
+use crate::wait::Interrupt;
+use crate::{LabError, Result, process, program, wiring};
+
+/// The pod network of Go flannel's own examples.
+const NET_CONF: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}"#;
+/// How long flanneld may take on a busy machine until it is ready.
+const START_LIMIT: Duration = Duration::from_secs(30);
+/// The longest name of a lab.
+const LONGEST_NAME: usize = 40;
+
+/// Whether the nodes run flanneld.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Flanneld {
+    /// On every node, and the lab is up when all are ready.
+    Started,
+    /// The test starts it itself, or wants only the underlay.
+    NotStarted,
+}
+
+/// What a lab is to be.
+#[derive(Clone, Debug)]
+pub struct LabOptions {
+    /// Its name; labs of different names live side by side.
+    pub name: String,
+    /// Its racks and nodes.
+    pub topology: Topology,
+    /// The text of net-conf.json.
+    pub net_conf: String,
+    /// Arguments for every flanneld, besides the lab's own.
+    pub flanneld_args: Vec<String>,
+    /// Whether flanneld runs.
+    pub flanneld: Flanneld,
+    /// How many pods each node gets once flanneld is ready: pod1, pod2 and so on.
+    pub pods_per_node: usize,
+    /// A wish to stop, heeded between the steps.
+    pub interrupt: Interrupt,
+}
+
+impl Default for LabOptions {
+    fn default() -> Self {
+        Self {
+            name: "default".to_owned(),
+            topology: Topology::default(),
+            net_conf: NET_CONF.to_owned(),
+            flanneld_args: Vec::new(),
+            flanneld: Flanneld::Started,
+            pods_per_node: 1,
+            interrupt: Interrupt::default(),
+        }
+    }
+}
+
+/// A name that no other lab of this machine has: for tests.
+pub fn unique_name(prefix: &str) -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("{prefix}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst))
+}
+
+/// A running lab. Dropping it takes it down, unless it was found by [`Lab::open`] or left by [`Lab::keep`].
+#[derive(Debug)]
+pub struct Lab {
+    name: String,
+    folder: PathBuf,
+    topology: Topology,
+    nodes: Vec<Node>,
+    /// Switches, leaves and the spine.
+    others: Vec<Arc<Machine>>,
+    interrupt: Interrupt,
+    /// Present while the lab's life is bound to this value's.
+    owner: Option<Owner>,
+}
+
+/// What a later program needs to find the lab again.
+#[derive(Serialize, Deserialize)]
+struct Record {
+    topology: Topology,
+    flanneld_args: Vec<String>,
+}
+
+/// The folder of all labs: `$FLANNEL_LAB_DIR`, or /run/flannel-lab.
+pub(crate) fn labs_folder() -> PathBuf {
+    std::env::var_os("FLANNEL_LAB_DIR").map_or_else(|| PathBuf::from("/run/flannel-lab"), PathBuf::from)
+}
+
+impl Lab {
+    /// Brings a lab up; if anything fails, all that was made is taken down again before the error returns.
+    pub fn up(options: LabOptions) -> Result<Self> {
+        check_name("lab", &options.name, LONGEST_NAME)?;
+        program::check_root()?;
+        program::check_programs()?;
+        refuse_inside()?;
+        if options.flanneld == Flanneld::Started {
+            program::find_flanneld()?;
+        }
+        crate::owner::sweep(&labs_folder());
+        let owner = claim(&options.name)?;
+        let mut lab = Self::assemble(&options.name, options.topology.clone());
+        lab.owner = Some(owner);
+        lab.set_up(&options)?;
+        Ok(lab)
+    }
+
+    /// Finds a lab that is up; it stays up when this value is dropped.
+    pub fn open(name: &str) -> Result<Self> {
+        check_name("lab", name, LONGEST_NAME)?;
+        let path = labs_folder().join(name).join("lab.json");
+        let text = fs::read_to_string(&path).map_err(|_| LabError::NoLab(name.to_owned()))?;
+        let record: Record =
+            serde_json::from_str(&text).map_err(|why| LabError::Content { path, why: why.to_string() })?;
+        let mut lab = Self::assemble(name, record.topology);
+        lab.find_pids();
+        lab.nodes.iter_mut().for_each(|node| node.flanneld_args.clone_from(&record.flanneld_args));
+        Ok(lab)
+    }
+
+    /// The names of all labs that have a folder or a process.
+    pub fn names() -> Vec<String> {
+        let folders = fs::read_dir(labs_folder()).into_iter().flatten().flatten();
+        let folders = folders.filter_map(|entry| entry.file_name().into_string().ok());
+        let running = process::lab_processes().into_iter().map(|process| process.lab);
+        let mut names: Vec<_> = folders.chain(running).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
+
+    /// Takes a lab down, whatever is left of it: its processes by their mark, then its folder.
+    pub fn remove(name: &str) -> Result<()> {
+        check_name("lab", name, LONGEST_NAME)?;
+        program::check_root()?;
+        refuse_inside()?;
+        if !Self::names().iter().any(|known| known == name) {
+            return Err(LabError::NoLab(name.to_owned()));
+        }
+        tear_down(name)
+    }
+
+    /// Takes this lab down and says what went wrong with that.
+    pub fn down(mut self) -> Result<()> {
+        self.owner = None;
+        self.tear_down()
+    }
+
+    /// Leaves the lab running after this value, and this program, are gone.
+    pub fn keep(mut self) {
+        if let Some(owner) = self.owner.take() {
+            owner.release();
+        }
+    }
+
+    /// The lab's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The lab's folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The folder of the lease store, which every node sees.
+    pub fn store(&self) -> PathBuf {
+        self.folder.join("store")
+    }
+
+    /// What it was built from.
+    pub fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    /// All nodes, rack by rack.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// A node by its name.
+    pub fn node(&self, name: &str) -> Result<&Node> {
+        let known = || self.nodes.iter().map(Node::name).collect::<Vec<_>>().join(", ");
+        self.nodes.iter().find(|node| node.name() == name).ok_or_else(|| self.no_machine(name, known()))
+    }
+
+    /// A switch, a leaf or the spine by its name.
+    pub fn machine(&self, name: &str) -> Result<&Machine> {
+        let known = || self.others.iter().map(|machine| machine.name()).collect::<Vec<_>>().join(", ");
+        let found = self.others.iter().find(|machine| machine.name() == name);
+        found.map(|machine| &**machine).ok_or_else(|| self.no_machine(name, known()))
+    }
+
+    /// The pods of all nodes that are on.
+    pub fn pods(&self) -> Result<Vec<Pod<'_>>> {
+        let on = self.nodes.iter().filter(|node| node.pid().is_some());
+        on.map(Node::pods).collect::<Result<Vec<_>>>().map(|pods| pods.into_iter().flatten().collect())
+    }
+
+    /// Waits for a condition with a limit; a wish to stop ends it.
+    pub fn wait_for<T>(
+        &self,
+        what: &str,
+        limit: Duration,
+        look: impl FnMut() -> std::result::Result<T, String>,
+    ) -> Result<T> {
+        self.interrupt.wait_for(what, limit, look)
+    }
+
+    /// Writes a new net-conf.json into the store; flanneld takes it at its next start.
+    pub fn write_net_conf(&self, text: &str) -> Result<()> {
+        program::write(self.store().join("config.json"), text)
+    }
+
+    fn no_machine(&self, name: &str, known: String) -> LabError {
+        LabError::NoMachine { lab: self.name.clone(), name: name.to_owned(), known }
+    }
+
+    /// All machines as values, none of them running.
+    fn assemble(name: &str, topology: Topology) -> Self {
+        let folder = labs_folder().join(name);
+        let machine = |machine: &str, role| Machine::new(name, machine, role, &folder);
+        let (mut nodes, mut others) = (Vec::new(), Vec::new());
+        for rack in &topology.racks {
+            let switch = Arc::new(machine(&rack.name, Role::Switch));
+            for spec in &rack.nodes {
+                nodes.push(Node::new(machine(&spec.name, Role::Node), rack, spec, Arc::clone(&switch)));
+            }
+            others.extend([switch, Arc::new(machine(&rack.leaf, Role::Router))]);
+        }
+        others.extend(topology.spine().map(|spine| Arc::new(machine(spine, Role::Router))));
+        let interrupt = Interrupt::default();
+        Self { name: name.to_owned(), folder, topology, nodes, others, interrupt, owner: None }
+    }
+
+    fn set_up(&mut self, options: &LabOptions) -> Result<()> {
+        self.interrupt = options.interrupt.clone();
+        for node in &mut self.nodes {
+            node.interrupt = options.interrupt.clone();
+            node.flanneld_args.clone_from(&options.flanneld_args);
+        }
+        for folder in ["store", "logs", "nodes"] {
+            program::make_folder(self.folder.join(folder))?;
+        }
+        self.write_net_conf(&options.net_conf)?;
+        self.write_record(options)?;
+        self.boot()?;
+        self.wire()?;
+        if options.flanneld == Flanneld::Started {
+            self.start_flanneld()?;
+            self.add_pods(options.pods_per_node)?;
+        }
+        Ok(())
+    }
+
+    fn write_record(&self, options: &LabOptions) -> Result<()> {
+        let record = Record { topology: self.topology.clone(), flanneld_args: options.flanneld_args.clone() };
+        let path = self.folder.join("lab.json");
+        let text = serde_json::to_string_pretty(&record);
+        let text = text.map_err(|why| LabError::Content { path: path.clone(), why: why.to_string() })?;
+        program::write(path, &text)
+    }
+
+    fn machines(&self) -> impl Iterator<Item = &Machine> {
+        self.nodes.iter().map(|node| &node.machine).chain(self.others.iter().map(|machine| &**machine))
+    }
+
+    fn boot(&self) -> Result<()> {
+        for machine in self.machines() {
+            self.interrupt.check()?;
+            machine.begin_boot()?;
+        }
+        for machine in self.machines() {
+            self.interrupt.check()?;
+            machine.finish_boot()?;
+        }
+        self.find_pids();
+        self.machines().try_for_each(|machine| machine.require_pid().map(drop))
+    }
+
+    /// PID 1 of each machine, by one look at all processes.
+    fn find_pids(&self) {
+        let firsts: Vec<_> =
+            processes_of(&self.name).into_iter().filter(|found| found.inner_pid == Some(1)).collect();
+        for machine in self.machines() {
+            let first = firsts.iter().find(|found| found.machine == machine.name());
+            machine.set_pid(first.map(|found| found.pid));
+        }
+    }
+
+    fn wire(&self) -> Result<()> {
+        let spine = self.topology.spine().map(|name| self.machine(name)).transpose()?;
+        let spine_pid = spine.map(Machine::require_pid).transpose()?;
+        for rack in &self.topology.racks {
+            self.interrupt.check()?;
+            let leaf = self.machine(&rack.leaf)?;
+            let mut lines = wiring::rack_lines(rack, leaf.require_pid()?);
+            for spec in &rack.nodes {
+                lines += &wiring::cable_lines(spec, self.node(&spec.name)?.machine.require_pid()?);
+            }
+            self.machine(&rack.name)?.ip_batch(&lines)?;
+            leaf.ip_batch(&wiring::leaf_lines(rack, spine_pid))?;
+        }
+        if let Some(spine) = spine {
+            spine.ip_batch(&wiring::spine_lines(&self.topology))?;
+        }
+        self.nodes.iter().try_for_each(|node| self.interrupt.check().and_then(|()| node.wire()))
+    }
+
+    /// Starts flanneld on every node and waits until all are ready.
+    pub fn start_flanneld(&self) -> Result<()> {
+        for node in &self.nodes {
+            self.interrupt.check()?;
+            node.start_flanneld([] as [&str; 0])?;
+        }
+        self.nodes.iter().try_for_each(|node| node.wait_ready(START_LIMIT))
+    }
+
+    fn add_pods(&self, per_node: usize) -> Result<()> {
+        for node in &self.nodes {
+            for number in 1..=per_node {
+                self.interrupt.check()?;
+                node.add_pod(&format!("pod{number}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tear_down(&self) -> Result<()> {
+        let done = tear_down(&self.name);
+        if done.is_ok() {
+            self.machines().for_each(Machine::bury);
+        }
+        done
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if self.owner.take().is_some() {
+            // A drop cannot report; `down` does, and a later `flannelctl lab down` finds what is left.
+            let _ = self.tear_down();
+        }
+    }
+}
+
+/// Takes the name by making its folder, which only one can do.
+fn claim(name: &str) -> Result<Owner> {
+    if !processes_of(name).is_empty() {
+        return Err(LabError::Exists(name.to_owned()));
+    }
+    let folder = labs_folder().join(name);
+    // The folder above may vanish in between, when the last of the other labs goes down.
+    for _ in 0..100 {
+        program::make_folder(labs_folder())?;
+        match fs::create_dir(&folder) {
+            Ok(()) => return Owner::new(&folder),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                return Err(LabError::Exists(name.to_owned()));
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            Err(error) => return Err(LabError::file("create", folder)(error)),
+        }
+    }
+    Err(LabError::file("create", folder)(ErrorKind::NotFound.into()))
+}
+
+/// Kills all that carries the lab's mark, then removes the folder: in this order, or a name could be taken
+/// while the old lab still runs.
+pub(crate) fn tear_down(name: &str) -> Result<()> {
+    process::kill_all(name, None)?;
+    let folder = labs_folder().join(name);
+    match fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(LabError::file("remove", folder)(error));
+        }
+        _ => {}
+    }
+    // Stays while another lab is in it.
+    let _ = fs::remove_dir(labs_folder());
+    Ok(())
+}

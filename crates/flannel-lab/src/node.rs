@@ -1,0 +1,158 @@
+//! One node: a machine with a disk, a cable to its rack, and a power switch. flanneld is in `flanneld.rs`, pods
+//! are in `pod.rs`.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+
+use crate::machine::Machine;
+use crate::topology::{NodeSpec, Rack};
+use crate::wait::Interrupt;
+use crate::{LabError, Result, http, process, program, wiring};
+
+/// A node of a running lab.
+#[derive(Debug)]
+pub struct Node {
+    pub(crate) machine: Machine,
+    spec: NodeSpec,
+    rack: Rack,
+    /// The namespace where the other end of its cable is.
+    switch: Arc<Machine>,
+    pub(crate) flanneld_args: Vec<String>,
+    pub(crate) interrupt: Interrupt,
+}
+
+impl Node {
+    pub(crate) fn new(machine: Machine, rack: &Rack, spec: &NodeSpec, switch: Arc<Machine>) -> Self {
+        let (spec, rack) = (spec.clone(), Rack { nodes: Vec::new(), ..rack.clone() });
+        Self { machine, spec, rack, switch, flanneld_args: Vec::new(), interrupt: Interrupt::default() }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// What the topology says of it.
+    pub fn spec(&self) -> &NodeSpec {
+        &self.spec
+    }
+
+    /// The name of its rack, whose machine is the switch at the other end of its cable.
+    pub fn rack(&self) -> &str {
+        &self.rack.name
+    }
+
+    /// Its IPv4 address in the underlay.
+    pub fn v4(&self) -> IpAddr {
+        self.spec.v4()
+    }
+
+    /// Its IPv6 address in the underlay.
+    pub fn v6(&self) -> IpAddr {
+        self.spec.v6()
+    }
+
+    /// The number of its PID 1 as seen from here, unless it is powered off.
+    pub fn pid(&self) -> Option<u32> {
+        self.machine.pid()
+    }
+
+    /// A path as the node sees it, as a path for us; only while it is on.
+    pub fn path(&self, inside: &str) -> PathBuf {
+        self.machine.path(inside)
+    }
+
+    /// A path on its disk (`/etc/cni`, `/var/lib/cni`, `/opt/cni`, `/var/lib/flannel`, `/etc/kube-flannel`), also
+    /// while it is off.
+    pub fn disk_path(&self, inside: &str) -> PathBuf {
+        self.machine.disk_path(inside)
+    }
+
+    /// A command that will run inside the node. On a node that is off it fails when run.
+    pub fn command<A: AsRef<str>>(&self, program: &str, arguments: impl IntoIterator<Item = A>) -> Command {
+        self.machine.command(program, arguments)
+    }
+
+    /// Runs a command inside the node to its end and gives what it wrote.
+    pub fn run<A: AsRef<str>>(
+        &self,
+        program: &str,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<String> {
+        self.machine.run(program, arguments)
+    }
+
+    /// Runs `ip` inside the node's network, quicker than [`Node::run`]: words are separated by spaces.
+    pub fn ip(&self, words: &str) -> Result<String> {
+        self.machine.inside(|| program::run(program::command("ip").args(words.split_whitespace())))?
+    }
+
+    /// Runs `bridge` inside the node's network: words are separated by spaces.
+    pub fn bridge(&self, words: &str) -> Result<String> {
+        self.machine.inside(|| program::run(program::command("bridge").args(words.split_whitespace())))?
+    }
+
+    /// Runs a closure on a thread of its own that is in the node's network (files stay the host's).
+    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
+        self.machine.inside(work)
+    }
+
+    /// Asks a program on the node's 127.0.0.1; gives the status code and the body.
+    pub fn http_get(&self, port: u16, path: &str) -> Result<(u16, String)> {
+        let answer = self.machine.inside(|| http::get(port, path))?;
+        let to = format!("http://127.0.0.1:{port}{path}");
+        answer.map_err(|why| LabError::NoAnswer { from: self.name().to_owned(), to, why: why.to_string() })
+    }
+
+    /// Pings an address of the underlay from the node; gives the time it took.
+    pub fn ping(&self, to: IpAddr) -> Result<std::time::Duration> {
+        self.machine.require_pid()?;
+        crate::pod::ping(self.name(), self.command("ping", crate::pod::ping_words(to)), to)
+    }
+
+    /// Cuts the power: all its processes, namespaces and its /run are gone at once; its disk stays.
+    pub fn power_off(&self) -> Result<()> {
+        self.machine.cut_power()?;
+        // The kernel removes the cable with the node's network, but some time later; a reboot may be sooner.
+        let _ = self.switch.ip_batch(&format!("link del {}\n", self.name()));
+        Ok(())
+    }
+
+    /// Boots it again on the same disk, with its cable and addresses; flanneld is not started.
+    pub fn power_on(&self) -> Result<()> {
+        self.machine.begin_boot()?;
+        self.machine.finish_boot()?;
+        self.find_pid()?;
+        self.switch.ip_batch(&wiring::cable_lines(&self.spec, self.machine.require_pid()?))?;
+        self.wire()
+    }
+
+    fn find_pid(&self) -> Result<()> {
+        let own = process::processes_of(self.machine.lab());
+        let first = own.iter().find(|process| process.machine == self.name() && process.inner_pid == Some(1));
+        self.machine.set_pid(first.map(|process| process.pid));
+        self.machine.require_pid().map(drop)
+    }
+
+    /// Gives the card its addresses and routes.
+    pub(crate) fn wire(&self) -> Result<()> {
+        self.machine.ip_batch(&wiring::node_lines(&self.spec, &self.rack))
+    }
+
+    /// Pulls the cable: the switch's port goes down, and the card loses its carrier.
+    pub fn unplug(&self) -> Result<()> {
+        self.switch.ip_batch(&format!("link set {} down\n", self.name()))
+    }
+
+    /// Plugs the cable in again.
+    pub fn plug(&self) -> Result<()> {
+        self.switch.ip_batch(&format!("link set {} up\n", self.name()))
+    }
+
+    /// The switch at the other end of the cable; its port has the node's name.
+    pub fn switch(&self) -> &Machine {
+        &self.switch
+    }
+}

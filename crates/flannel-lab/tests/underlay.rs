@@ -1,0 +1,187 @@
+//! The lab without flanneld: machines, cables, addresses, power, and that nothing of it stays behind. Needs root.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::Command;
+
+use flannel_lab::{Flanneld, Lab, LabError, LabOptions, Topology, lab_processes, unique_name};
+
+fn options(name: &str) -> LabOptions {
+    LabOptions { name: unique_name(name), flanneld: Flanneld::NotStarted, ..LabOptions::default() }
+}
+
+fn processes_of(lab: &str) -> usize {
+    lab_processes().iter().filter(|process| process.lab == lab).count()
+}
+
+/// What the host shows to everybody: its interfaces, routes and mounts.
+fn host() -> [BTreeSet<String>; 3] {
+    let ip = |words: &[&str]| {
+        let output = Command::new("ip").args(words).output().unwrap();
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
+    };
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap().lines().map(str::to_owned).collect();
+    [ip(&["-o", "link", "show"]), ip(&["route", "show", "table", "all"]), mounts]
+}
+
+/// Takes a kept lab down even if the test fails half-way.
+struct Kept(String);
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        let _ = Lab::remove(&self.0);
+    }
+}
+
+fn assert_nothing_is_left_of(name: &str) {
+    assert_eq!(processes_of(name), 0);
+    assert!(!fs::exists(format!("/run/flannel-lab/{name}")).unwrap());
+    assert!(!Lab::names().contains(&name.to_owned()));
+}
+
+#[test]
+fn every_node_reaches_every_node_in_both_families_and_the_host_sees_nothing() {
+    let before = host();
+    let lab = Lab::up(options("ping")).unwrap();
+    for from in lab.nodes() {
+        for to in lab.nodes() {
+            from.ping(to.v4()).unwrap();
+            from.ping(to.v6()).unwrap();
+        }
+    }
+    assert_eq!(host(), before);
+    let name = lab.name().to_owned();
+    lab.down().unwrap();
+    assert_nothing_is_left_of(&name);
+    assert_eq!(host(), before);
+}
+
+#[test]
+fn two_labs_live_side_by_side_and_one_goes_without_the_other() {
+    let (first, second) = (Lab::up(options("side")).unwrap(), Lab::up(options("side")).unwrap());
+    let name = first.name().to_owned();
+    drop(first);
+    assert_nothing_is_left_of(&name);
+    let (worker1, worker3) = (second.node("worker1").unwrap(), second.node("worker3").unwrap());
+    worker1.ping(worker3.v4()).unwrap();
+}
+
+#[test]
+fn a_name_in_use_is_refused_and_the_message_says_how_to_free_it() {
+    let lab = Lab::up(LabOptions { topology: Topology::flat(1).unwrap(), ..options("twice") }).unwrap();
+    let again = LabOptions { name: lab.name().to_owned(), ..options("twice") };
+    let said = Lab::up(again).unwrap_err().to_string();
+    let name = lab.name();
+    assert_eq!(
+        said,
+        format!("lab {name} is there already: take it down with `flannelctl lab down --name {name}`")
+    );
+    assert!(processes_of(name) > 0);
+}
+
+#[test]
+fn a_half_made_lab_is_taken_down_whether_or_not_its_folder_is_left() {
+    for folder in ["stays", "goes"] {
+        let lab = Lab::up(options("half")).unwrap();
+        let (name, path) = (lab.name().to_owned(), lab.folder().to_owned());
+        let _kept = Kept(name.clone());
+        lab.keep();
+        fs::remove_file(path.join("lab.json")).unwrap();
+        if folder == "goes" {
+            fs::remove_dir_all(&path).unwrap();
+        }
+        assert!(processes_of(&name) > 0);
+        Lab::remove(&name).unwrap();
+        assert_nothing_is_left_of(&name);
+    }
+}
+
+#[test]
+fn a_wish_to_stop_leaves_nothing_behind() {
+    let wish = options("stop");
+    let name = wish.name.clone();
+    wish.interrupt.raise();
+    assert!(matches!(Lab::up(wish), Err(LabError::Interrupted)));
+    assert_nothing_is_left_of(&name);
+}
+
+#[test]
+fn a_lab_that_was_kept_is_found_again_by_its_name() {
+    let lab = Lab::up(options("kept")).unwrap();
+    let (name, pid) = (lab.name().to_owned(), lab.node("worker1").unwrap().pid());
+    let _kept = Kept(name.clone());
+    lab.keep();
+    let found = Lab::open(&name).unwrap();
+    assert_eq!(found.node("worker1").unwrap().pid(), pid);
+    found.node("worker1").unwrap().ping(found.node("worker3").unwrap().v6()).unwrap();
+    assert_eq!(
+        found.node("worker9").unwrap_err().to_string(),
+        format!("lab {name} has no worker9: it has master1, worker1, worker2, worker3")
+    );
+    found.down().unwrap();
+    assert_nothing_is_left_of(&name);
+}
+
+#[test]
+fn a_power_failure_takes_memory_and_processes_and_leaves_the_disk() {
+    let lab = Lab::up(options("power")).unwrap();
+    let (worker1, worker2) = (lab.node("worker1").unwrap(), lab.node("worker2").unwrap());
+    worker1.run("sh", ["-c", "echo kept > /var/lib/cni/a; echo kept > /etc/b; echo lost > /run/c"]).unwrap();
+    let mac = worker1.ip("-o link show eth0").unwrap();
+    worker1.power_off().unwrap();
+    assert!(worker2.ping(worker1.v4()).is_err());
+    assert!(matches!(worker1.run("true", [""; 0]), Err(LabError::PoweredOff(node)) if node == "worker1"));
+    assert_eq!(fs::read_to_string(worker1.disk_path("/var/lib/cni/a")).unwrap(), "kept\n");
+    worker1.power_on().unwrap();
+    let files = worker1.run("sh", ["-c", "cat /var/lib/cni/a /etc/b; ls /run; hostname"]).unwrap();
+    assert_eq!(files, "kept\nkept\nworker1\n");
+    let ether = |line: &str| {
+        line.split_whitespace().skip_while(|word| *word != "link/ether").nth(1).map(str::to_owned)
+    };
+    assert_eq!(ether(&worker1.ip("-o link show eth0").unwrap()), ether(&mac));
+    worker1.ping(lab.node("worker3").unwrap().v4()).unwrap();
+    assert!(!fs::exists("/etc/b").unwrap());
+}
+
+#[test]
+fn a_pulled_cable_cuts_a_node_off_until_it_is_plugged_in() {
+    let lab = Lab::up(options("cable")).unwrap();
+    let (worker1, worker2) = (lab.node("worker1").unwrap(), lab.node("worker2").unwrap());
+    worker1.unplug().unwrap();
+    assert!(matches!(worker2.ping(worker1.v4()), Err(LabError::NoAnswer { .. })));
+    worker1.plug().unwrap();
+    worker2.ping(worker1.v4()).unwrap();
+}
+
+#[test]
+fn pods_get_the_next_addresses_of_the_subnet_that_flanneld_wrote() {
+    let lab = Lab::up(LabOptions { topology: Topology::flat(1).unwrap(), ..options("pods") }).unwrap();
+    let node = lab.node("master1").unwrap();
+    fs::create_dir_all(node.path("/run/flannel")).unwrap();
+    let env = "FLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_IPV6_SUBNET=fd00:244:0:1::1/64\nFLANNEL_MTU=1430\n";
+    fs::write(node.path("/run/flannel/subnet.env"), env).unwrap();
+    let (web, db) = (node.add_pod("web").unwrap(), node.add_pod("db").unwrap());
+    let addresses =
+        |pod: &flannel_lab::Pod<'_>| pod.addresses().map(|address| address.to_string()).collect::<Vec<_>>();
+    assert_eq!(addresses(&web), ["10.244.1.2", "fd00:244:0:1::2"]);
+    assert_eq!(addresses(&db), ["10.244.1.3", "fd00:244:0:1::3"]);
+    db.addresses().for_each(|address| assert!(web.ping(address).is_ok()));
+    web.ping(node.v4()).unwrap();
+    assert!(web.run("ip", ["-o", "link", "show", "eth0"]).unwrap().contains("mtu 1430"));
+    web.remove().unwrap();
+    assert_eq!(node.pods().unwrap().iter().map(|pod| pod.name().to_owned()).collect::<Vec<_>>(), ["db"]);
+}
+
+#[test]
+fn forty_nodes_of_one_segment_reach_each_other() {
+    let lab = Lab::up(LabOptions { topology: Topology::flat(40).unwrap(), ..options("flat") }).unwrap();
+    lab.node("master1").unwrap().ping(lab.node("worker39").unwrap().v4()).unwrap();
+    lab.node("worker39").unwrap().ping(lab.node("worker1").unwrap().v6()).unwrap();
+}
