@@ -1,5 +1,9 @@
 //! All that a decision may depend on. Saved in `state.json`, it can be replayed on any machine.
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::config::NetworkConfig;
@@ -7,8 +11,6 @@ use crate::lease::Lease;
 use crate::link_name::LinkName;
 use crate::state::RouteKind;
 use crate::underlay::Underlay;
-use ipnet::IpNet;
-use std::net::IpAddr;
 
 /// All that a decision may depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,8 +23,8 @@ pub struct Inputs {
     pub underlay: Underlay,
     /// This node's own lease.
     pub own: Lease,
-    /// The leases of all other nodes.
-    pub peers: Vec<Lease>,
+    /// The leases of all other nodes, shared with the store that handed them out.
+    pub peers: Vec<Arc<Lease>>,
     /// The routes of the host that are not ours: who is on-link, what is connected.
     pub routes: Vec<HostRoute>,
 }

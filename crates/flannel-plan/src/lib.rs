@@ -7,7 +7,9 @@
 
 pub mod allocate;
 pub mod annotations;
+pub mod backend;
 pub mod config;
+pub mod desired;
 pub mod diff;
 pub mod family;
 pub mod inputs;
@@ -16,6 +18,9 @@ pub mod link_name;
 pub mod look;
 pub mod mac;
 mod number;
+pub mod ownership;
+pub mod peers;
+pub mod report;
 pub mod state;
 pub mod subnet_env;
 pub mod underlay;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::family::ByFamily;
 use crate::link_name::LinkName;
 use crate::state::{FdbEntry, File, Link, Neighbour, Route, Sysctl};
 
@@ -17,6 +18,8 @@ pub struct Scope {
     pub links: Vec<LinkName>,
     /// The pod networks of the whole cluster.
     pub networks: Vec<IpNet>,
+    /// The prefix length of a node's part of them: one of the things that tell a route of Go flannel.
+    pub subnet_lens: ByFamily<u8>,
     /// Settings to read, by path below `/proc/sys`.
     pub sysctls: Vec<Box<str>>,
     /// Files to read.

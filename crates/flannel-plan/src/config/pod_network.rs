@@ -110,8 +110,9 @@ fn check_network(fields: &mut Fields<'_>, family: Family, network: Option<IpNet>
         Some(network) if network.prefix_len() == 0 => {
             Err(fields.note(key, "a part of the address space, not all of it"))
         }
-        Some(network) if network.prefix_len() > longest => Err(fields
-            .note(key, format!("a network of at most /{longest}: room for four subnets of four addresses"))),
+        Some(network) if network.prefix_len() > longest => {
+            Err(fields.note(key, format!("/{longest} or larger: room for four subnets of four addresses")))
+        }
         Some(network) => Ok(network),
     }
 }
@@ -143,7 +144,7 @@ fn check_bound(
     let begun = |reach: u128| address(Family::of(bound), number(bound) & !reach);
     match subnet_reach.and_then(begun) {
         Some(base) if base != bound => {
-            Err(fields.note(key, format!("where a subnet begins, such as {base}")))
+            Err(fields.note(key, format!("the first address of a subnet, such as {base}")))
         }
         _ => Ok(bound),
     }

@@ -1,0 +1,36 @@
+//! host-gw: plain routes between nodes of one segment, no device of our own.
+
+use crate::backend::BackendError;
+use crate::backend::vxlan::direct_route;
+use crate::desired::Plan;
+use crate::inputs::Inputs;
+use crate::peers::{Peer, Refusal, Why};
+use crate::state::Item;
+use crate::underlay::{Underlay, on_link};
+
+/// Others route to the announced address, so it must be the interface's own.
+pub fn check(underlay: &Underlay) -> Result<(), BackendError> {
+    for (family, public) in underlay.public.iter() {
+        match underlay.addresses.get(family) {
+            Some(own) if own != public => {
+                return Err(BackendError::BehindNat { public: *public, own: *own, link: underlay.link });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Adds what the peers need: a route each, if they are on this segment.
+pub fn peers(inputs: &Inputs, peers: &[Peer<'_>], plan: &mut Plan) {
+    for (peer, end) in peers.iter().flat_map(|peer| peer.ends.iter().map(move |(_, end)| (peer, end))) {
+        match on_link(&inputs.routes, end.public) {
+            Some(link) => plan.put(Item::Route(direct_route(end, link))),
+            None => plan.refused.push(Refusal {
+                owner: peer.lease.owner.clone(),
+                subnet: Some(end.subnet),
+                why: Why::NotOnLink(end.public),
+            }),
+        }
+    }
+}

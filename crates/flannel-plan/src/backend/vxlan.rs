@@ -1,0 +1,165 @@
+//! vxlan: an Ethernet tunnel over UDP, one device a family, one forwarding entry, neighbour and route a peer.
+//!
+//! With DirectRouting a peer on the same segment needs none of that: a plain route to it.
+
+use crate::backend::BackendError;
+use crate::config::{NetworkConfig, VxlanConfig};
+use crate::desired::Plan;
+use crate::family::{ByFamily, Family};
+use crate::inputs::Inputs;
+use crate::lease::BackendData;
+use crate::link_name::LinkName;
+use crate::mac::Mac;
+use crate::peers::{End, Peer};
+use crate::state::{
+    Address, FdbEntry, Item, Link, LinkKind, Neighbour, PROTOCOL, Route, RouteKind, Sysctl, Vxlan,
+};
+use crate::underlay::on_link;
+use ipnet::IpNet;
+
+/// The smallest device that still carries any IP packet a host must accept, by family.
+fn smallest_mtu(family: Family) -> u32 {
+    match family {
+        Family::V4 => 68,
+        Family::V6 => 1280,
+    }
+}
+
+/// What the outer headers take of a packet: Ethernet 14, IP 20 or 40, UDP 8, vxlan 8.
+pub fn overhead(underlay: Family) -> u32 {
+    match underlay {
+        Family::V4 => 50,
+        Family::V6 => 70,
+    }
+}
+
+/// The names of the devices.
+pub fn links(vxlan: &VxlanConfig, config: &NetworkConfig) -> ByFamily<LinkName> {
+    let name = |family| match family {
+        Family::V4 => format!("flannel.{}", vxlan.vni),
+        Family::V6 => format!("flannel-v6.{}", vxlan.vni),
+    };
+    let mut links = ByFamily::default();
+    for (family, _) in config.networks.iter() {
+        // The config is checked for names that do not fit, so none is missing here.
+        *links.slot(family) = name(family).parse().ok();
+    }
+    links
+}
+
+/// What this node says of itself, byte for byte as Go: it cuts the text by hand.
+pub fn announce(vxlan: &VxlanConfig, config: &NetworkConfig, macs: &ByFamily<Mac>) -> ByFamily<BackendData> {
+    let mut detail = ByFamily::default();
+    for (family, _) in config.networks.iter() {
+        let text = macs.get(family).map(|mac| format!(r#"{{"VNI":{},"VtepMAC":"{mac}"}}"#, vxlan.vni));
+        *detail.slot(family) = text.and_then(|text| BackendData::from_json(&text).ok().flatten());
+    }
+    detail
+}
+
+/// The hardware address of a peer's device. Old flannels wrote no VNI, Windows nodes write their own: it is
+/// not looked at, as in Go.
+pub fn peer_mac(detail: &BackendData) -> Result<Mac, String> {
+    let value: serde_json::Value =
+        serde_json::from_str(detail.as_str()).map_err(|error| error.to_string())?;
+    let object = value.as_object().ok_or("it is no JSON object")?;
+    let (_, mac) = object
+        .iter()
+        .rev()
+        .find(|(key, _)| key.eq_ignore_ascii_case("VtepMAC"))
+        .ok_or("it has no VtepMAC")?;
+    let mac: Mac =
+        mac.as_str().ok_or("VtepMAC is no text")?.parse().map_err(|error| format!("VtepMAC: {error}"))?;
+    if mac.is_unicast() { Ok(mac) } else { Err(format!("VtepMAC {mac} cannot be a device's")) }
+}
+
+/// The MTU of a device, and a warning where the wish was too large.
+pub fn device_mtu(
+    vxlan: &VxlanConfig,
+    inputs: &Inputs,
+    family: Family,
+) -> Result<(u32, Option<String>), BackendError> {
+    let nic = inputs.underlay.mtu;
+    let wish = vxlan.mtu.unwrap_or(nic);
+    let mtu = wish.min(nic).saturating_sub(overhead(family));
+    if mtu < smallest_mtu(family) {
+        return Err(BackendError::TooSmall { link: inputs.underlay.link, mtu: wish.min(nic) });
+    }
+    let link = inputs.underlay.link;
+    let warning = format!("Backend.MTU {wish} is larger than the {nic} of {link}: {nic} is used");
+    Ok((mtu, (wish > nic).then_some(warning)))
+}
+
+/// Adds what the node itself needs; returns the MTU for pods.
+pub fn node(vxlan: &VxlanConfig, inputs: &Inputs, plan: &mut Plan) -> Result<u32, BackendError> {
+    let macs = super::macs(&inputs.own.announcement);
+    let mut smallest = u32::MAX;
+    for (family, name) in links(vxlan, &inputs.config).iter() {
+        let (mtu, warning) = device_mtu(vxlan, inputs, family)?;
+        smallest = smallest.min(mtu);
+        plan.warnings.extend(warning);
+        let (Some(mac), Some(subnet)) = (macs.get(family), inputs.own.subnets.get(family)) else { continue };
+        let kind = LinkKind::Vxlan(Vxlan {
+            vni: vxlan.vni,
+            port: vxlan.port,
+            parent: Some(inputs.underlay.link),
+            local: inputs.underlay.public.get(family).copied(),
+            learning: vxlan.learning,
+            gbp: vxlan.gbp,
+        });
+        let alias = inputs.node.instance().into();
+        plan.put(Item::Link(Box::new(Link { name: *name, mac: *mac, mtu, up: true, alias, kind })));
+        let address = IpNet::new_assert(subnet.network(), family.bits());
+        plan.put(Item::Address(Address { link: *name, address }));
+        plan.put(Item::Sysctl(Box::new(Sysctl { path: accept_ra(*name), value: "0".into() })));
+    }
+    Ok(smallest)
+}
+
+/// The setting that would let a router advertisement from the pod network change the host.
+pub fn accept_ra(link: LinkName) -> Box<str> {
+    format!("net/ipv6/conf/{link}/accept_ra").into()
+}
+
+/// Adds what the peers need.
+pub fn peers(vxlan: &VxlanConfig, inputs: &Inputs, peers: &[Peer<'_>], plan: &mut Plan) {
+    let tunnels = links(vxlan, &inputs.config);
+    for (family, end) in peers.iter().flat_map(|peer| peer.ends.iter()) {
+        let direct = if vxlan.direct_routing { on_link(&inputs.routes, end.public) } else { None };
+        match (direct, tunnels.get(family), end.mac) {
+            (Some(link), _, _) => plan.put(Item::Route(direct_route(end, link))),
+            (None, Some(link), Some(mac)) => {
+                through_tunnel(end, *link, mac).into_iter().for_each(|item| plan.put(item))
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A plain route to a peer on the same segment.
+pub fn direct_route(end: &End, link: LinkName) -> Route {
+    Route {
+        destination: end.subnet,
+        kind: RouteKind::Unicast,
+        via: Some(end.public),
+        link: Some(link),
+        onlink: false,
+        protocol: PROTOCOL,
+    }
+}
+
+fn through_tunnel(end: &End, link: LinkName, mac: Mac) -> [Item; 3] {
+    let gateway = end.subnet.network();
+    [
+        Item::Fdb(FdbEntry { link, mac, destination: Some(end.public), marked: true }),
+        Item::Neighbour(Neighbour { link, address: gateway, mac, protocol: PROTOCOL }),
+        Item::Route(Route {
+            destination: end.subnet,
+            kind: RouteKind::Unicast,
+            via: Some(gateway),
+            link: Some(link),
+            onlink: true,
+            protocol: PROTOCOL,
+        }),
+    ]
+}

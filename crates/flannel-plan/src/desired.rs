@@ -1,0 +1,97 @@
+//! What this node should look like, decided from [`Inputs`] alone.
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{self, BackendError, BackendKind, host_gw, vxlan};
+use crate::config::{Backend, NetworkConfig};
+use crate::family::ByFamily;
+use crate::inputs::{Inputs, NodeOptions};
+use crate::look::Scope;
+use crate::ownership::ALIAS_PREFIX;
+use crate::peers::{self, Refusal};
+use crate::state::{File, Item, State};
+use crate::subnet_env::SubnetEnv;
+
+/// What this node should look like, and what was left out of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Every object of ours.
+    pub desired: State,
+    /// How many peers are followed.
+    pub peers: usize,
+    /// The leases that are not followed.
+    pub refused: Vec<Refusal>,
+    /// What is odd, and what was done about it.
+    pub warnings: Vec<String>,
+}
+
+impl Plan {
+    /// Adds an object.
+    pub fn put(&mut self, item: Item) {
+        self.desired.insert(item);
+    }
+}
+
+/// Decides what this node should look like.
+pub fn plan(inputs: &Inputs) -> Result<Plan, BackendError> {
+    let mut plan = Plan::default();
+    let mtu = match &inputs.config.backend {
+        Backend::Vxlan(settings) => vxlan::node(settings, inputs, &mut plan)?,
+        Backend::HostGw => host_gw::check(&inputs.underlay).map(|()| inputs.underlay.mtu)?,
+        Backend::Alloc => inputs.underlay.mtu,
+        Backend::Missing(name) => return Err(BackendError::Missing(name.clone())),
+    };
+    add_peers(inputs, &mut plan);
+    plan.put(Item::File(Box::new(subnet_file(inputs, mtu))));
+    Ok(plan)
+}
+
+fn add_peers(inputs: &Inputs, plan: &mut Plan) {
+    if BackendKind::of(&inputs.config.backend) == BackendKind::Alloc {
+        return;
+    }
+    let judged = peers::judge(inputs);
+    plan.peers = judged.peers.len();
+    plan.refused = judged.refused;
+    plan.warnings.extend(judged.warnings);
+    match &inputs.config.backend {
+        Backend::Vxlan(settings) => vxlan::peers(settings, inputs, &judged.peers, plan),
+        Backend::HostGw => host_gw::peers(inputs, &judged.peers, plan),
+        Backend::Alloc | Backend::Missing(_) => {}
+    }
+}
+
+fn subnet_file(inputs: &Inputs, mtu: u32) -> File {
+    let env = SubnetEnv {
+        networks: inputs.config.networks.map(|_, pods| vec![pods.network]),
+        subnets: inputs.own.subnets,
+        mtu,
+        ip_masq: inputs.node.ip_masq,
+    };
+    File { path: inputs.node.subnet_file.clone(), content: env.to_string().into(), mode: 0o644 }
+}
+
+impl NodeOptions {
+    /// The mark on our devices: the file that tells instances on one host apart.
+    pub fn instance(&self) -> String {
+        format!("{ALIAS_PREFIX}{}", self.subnet_file)
+    }
+}
+
+/// What to look at for a configuration; `earlier` are pod networks that this instance served before.
+pub fn scope(node: &NodeOptions, config: &NetworkConfig, own: &ByFamily<IpNet>, earlier: &[IpNet]) -> Scope {
+    let links = backend::links(config);
+    let mut networks: Vec<IpNet> = config.networks.iter().map(|(_, pods)| pods.network).collect();
+    networks.extend(earlier.iter().filter(|net| !networks.contains(net)).copied().collect::<Vec<_>>());
+    Scope {
+        instance: node.instance(),
+        links: links.iter().map(|(_, name)| *name).collect(),
+        networks,
+        subnet_lens: config
+            .networks
+            .map(|family, pods| own.get(family).map_or(pods.subnet_len, IpNet::prefix_len)),
+        sysctls: links.iter().map(|(_, name)| vxlan::accept_ra(*name)).collect(),
+        files: vec![node.subnet_file.clone()],
+    }
+}

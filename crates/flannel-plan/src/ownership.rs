@@ -1,0 +1,176 @@
+//! What is ours among what was found.
+//!
+//! Ours is what carries our mark. What Go flannel left is recognised by its shape and adopted. All else is
+//! foreign: it is named, and never changed or removed, unless it stands exactly where something of ours has
+//! to be (see [`claim`]).
+
+use std::collections::BTreeSet;
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::family::Family;
+use crate::inputs::HostRoute;
+use crate::link_name::LinkName;
+use crate::look::{AddressFact, Look, RouteFact, Scope};
+use crate::mac::Mac;
+use crate::state::{
+    Address, FdbEntry, Item, Key, Link, LinkKind, Neighbour, PROTOCOL, PROTOCOL_BOOT, PROTOCOL_KERNEL, State,
+};
+
+/// The first word of the mark on every device of ours; the rest names the instance.
+pub const ALIAS_PREFIX: &str = "flanneld ";
+
+/// What was found, sorted by whose it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observed {
+    /// What this instance made, or Go flannel before it.
+    pub ours: State,
+    /// What others put next to it: on our devices, in our networks or under our names.
+    pub foreign: Vec<Item>,
+    /// The routes of the host that are none of ours.
+    pub routes: Vec<HostRoute>,
+}
+
+/// Sorts what was found by whose it is.
+pub fn observed(scope: &Scope, look: &Look) -> Observed {
+    let sorter = Sorter { scope, links: owned_links(scope, look) };
+    let mut all = Observed::default();
+    let mut put = |is_ours: bool, item: Item| {
+        if is_ours {
+            all.ours.insert(item);
+        } else {
+            all.foreign.push(item);
+        }
+    };
+    for fact in look.links.iter().filter(|fact| sorter.concerns_link(&fact.link)) {
+        put(sorter.links.contains(&fact.link.name), Item::Link(Box::new(fact.link.clone())));
+    }
+    for fact in look.addresses.iter().filter(|fact| sorter.concerns_address(fact)) {
+        let item = Item::Address(Address { link: fact.link, address: fact.address });
+        put(sorter.in_networks(fact.address), item);
+    }
+    look.sysctls.iter().for_each(|sysctl| put(true, Item::Sysctl(Box::new(sysctl.clone()))));
+    look.files.iter().for_each(|file| put(true, Item::File(Box::new(file.clone()))));
+    let mut peers = BTreeSet::new();
+    for neighbour in look.neighbours.iter().filter(|neighbour| sorter.links.contains(&neighbour.link)) {
+        let is_ours = sorter.owns_neighbour(neighbour);
+        if is_ours {
+            peers.insert((neighbour.link, neighbour.mac));
+        }
+        put(is_ours, Item::Neighbour(*neighbour));
+    }
+    for entry in look.fdb.iter().filter(|entry| sorter.links.contains(&entry.link)) {
+        put(owns_fdb(entry, &peers), Item::Fdb(*entry));
+    }
+    for fact in look.routes.iter().filter(|fact| sorter.concerns_route(fact)) {
+        put(sorter.owns_route(fact), Item::Route(fact.route));
+    }
+    all.routes = look.routes.iter().filter(|fact| sorter.is_host_route(fact)).map(host_route).collect();
+    all
+}
+
+/// The devices of this instance: by our mark, or by name where no other instance has marked it.
+fn owned_links(scope: &Scope, look: &Look) -> BTreeSet<LinkName> {
+    let is_ours = |link: &Link| {
+        let another = link.alias.starts_with(ALIAS_PREFIX) && *link.alias != *scope.instance;
+        matches!(link.kind, LinkKind::Vxlan(_))
+            && !another
+            && (*link.alias == *scope.instance || scope.links.contains(&link.name))
+    };
+    look.links.iter().filter(|fact| is_ours(&fact.link)).map(|fact| fact.link.name).collect()
+}
+
+/// An entry with our mark, or one of Go's: it leads to a peer that has a neighbour entry.
+fn owns_fdb(entry: &FdbEntry, peers: &BTreeSet<(LinkName, Mac)>) -> bool {
+    entry.marked || peers.contains(&(entry.link, entry.mac))
+}
+
+fn host_route(fact: &RouteFact) -> HostRoute {
+    let RouteFact { route, metric, .. } = *fact;
+    let (destination, kind, via, link) = (route.destination, route.kind, route.via, route.link);
+    HostRoute { destination, kind, via, link, protocol: route.protocol, metric }
+}
+
+struct Sorter<'a> {
+    scope: &'a Scope,
+    links: BTreeSet<LinkName>,
+}
+
+impl Sorter<'_> {
+    fn concerns_link(&self, link: &Link) -> bool {
+        self.links.contains(&link.name) || self.scope.links.contains(&link.name)
+    }
+
+    /// The kernel gives every device a link-local address by itself: nobody's business.
+    fn concerns_address(&self, fact: &AddressFact) -> bool {
+        let link_local = matches!(fact.address, IpNet::V6(net) if net.addr().is_unicast_link_local());
+        self.links.contains(&fact.link) && !link_local
+    }
+
+    fn concerns_route(&self, fact: &RouteFact) -> bool {
+        let connected = fact.route.protocol == PROTOCOL_KERNEL;
+        fact.metric == 0
+            && !connected
+            && (self.in_networks(fact.route.destination) || self.is_on_our_link(fact))
+    }
+
+    fn owns_route(&self, fact: &RouteFact) -> bool {
+        let route = fact.route;
+        let shape_of_go = route.protocol == PROTOCOL_BOOT
+            && self.in_networks(route.destination)
+            && self.has_subnet_len(route.destination)
+            && route.via == Some(route.destination.network())
+            && route.onlink
+            && self.is_on_our_link(fact);
+        route.protocol == PROTOCOL || shape_of_go
+    }
+
+    fn owns_neighbour(&self, neighbour: &Neighbour) -> bool {
+        let subnet = self.subnet_of(neighbour.address);
+        let shape_of_go =
+            subnet.is_some_and(|net| net.network() == neighbour.address && self.in_networks(net));
+        neighbour.protocol == PROTOCOL || shape_of_go
+    }
+
+    /// A route inside our networks that the kernel did not make says nothing about the host: it is ours, or
+    /// it stands where ours has to be.
+    fn is_host_route(&self, fact: &RouteFact) -> bool {
+        fact.route.protocol != PROTOCOL && !self.is_on_our_link(fact) && !self.concerns_route(fact)
+    }
+
+    fn is_on_our_link(&self, fact: &RouteFact) -> bool {
+        fact.route.link.is_some_and(|link| self.links.contains(&link))
+    }
+
+    fn in_networks(&self, net: IpNet) -> bool {
+        self.scope.networks.iter().any(|network| network.contains(&net))
+    }
+
+    fn has_subnet_len(&self, net: IpNet) -> bool {
+        self.scope.subnet_lens.get(Family::of_net(net)) == Some(&net.prefix_len())
+    }
+
+    fn subnet_of(&self, address: std::net::IpAddr) -> Option<IpNet> {
+        let len = *self.scope.subnet_lens.get(Family::of(address))?;
+        IpNet::new(address, len).ok()
+    }
+}
+
+/// Counts foreign objects that stand exactly where we need one as observed, so that they are replaced.
+/// A device is never taken that way: see [`obstacles`].
+pub fn claim(desired: &State, observed: &mut Observed) {
+    let wanted = |item: &Item| !matches!(item, Item::Link(_)) && desired.get(&item.key()).is_some();
+    for item in observed.foreign.extract_if(.., |item| wanted(item)) {
+        observed.ours.insert(item);
+    }
+}
+
+/// The devices that we need and that others hold under the same name.
+pub fn obstacles<'a>(desired: &State, observed: &'a Observed) -> Vec<&'a Link> {
+    let holds = |item: &'a Item| match item {
+        Item::Link(link) if desired.get(&Key::Link(link.name)).is_some() => Some(&**link),
+        _ => None,
+    };
+    observed.foreign.iter().filter_map(holds).collect()
+}
