@@ -64,10 +64,10 @@ impl<'a> Applying<'a> {
         };
         let link = match item.link() {
             None => None,
-            Some(name) => match self.index(name).map_err(|why| refused(change, why))? {
+            Some(name) => match self.index(name).map_err(|why| ApplyError::refused(change, why))? {
                 Some(index) => Some(index),
                 None if removes => return Ok(()), // what was on it went with it
-                None => return Err(no_device(change, name)),
+                None => return Err(ApplyError::no_device(change, name)),
             },
         };
         if must_go_first(change) {
@@ -91,14 +91,14 @@ impl<'a> Applying<'a> {
                     let (place, absence) = self.places[refusal.place];
                     if absence == Absence::IsAFailure || !refusal.why.says_absent() {
                         let change = &changes[place];
-                        self.fail(change, refused(change, refusal.why));
+                        self.fail(change, ApplyError::refused(change, refusal.why));
                     }
                 }
             }
             Err(why) => {
                 for (place, _) in std::mem::take(&mut self.places) {
                     let change = &changes[place];
-                    self.fail(change, refused(change, why.clone()));
+                    self.fail(change, ApplyError::refused(change, why.clone()));
                 }
             }
         }
@@ -107,7 +107,7 @@ impl<'a> Applying<'a> {
     }
 
     fn one(&mut self, change: &Change) -> Result<(), ApplyError> {
-        let because = |why| refused(change, why);
+        let because = |why| ApplyError::refused(change, why);
         match change {
             Change::Create(Item::Sysctl(sysctl)) | Change::Replace { to: Item::Sysctl(sysctl), .. } => {
                 sysctl::write(sysctl).map_err(because)
@@ -122,19 +122,19 @@ impl<'a> Applying<'a> {
                 self.replace_link(change, from, to)
             }
             Change::Remove(Item::Link(link)) => self.remove_link(change, link),
-            _ => Err(unknown(change)),
+            _ => Err(ApplyError::unknown(change)),
         }
     }
 
     fn create_link(&mut self, change: &Change, link: &Link) -> Result<(), ApplyError> {
         self.indexes.clear();
-        let LinkKind::Vxlan(vxlan) = &link.kind else { return Err(unknown(change)) };
+        let LinkKind::Vxlan(vxlan) = &link.kind else { return Err(ApplyError::unknown(change)) };
         let parent = match vxlan.parent {
             None => 0,
             Some(name) => self
                 .index(name)
-                .map_err(|why| refused(change, why))?
-                .ok_or_else(|| no_device(change, name))?,
+                .map_err(|why| ApplyError::refused(change, why))?
+                .ok_or_else(|| ApplyError::no_device(change, name))?,
         };
         let made = link::create(self.socket, link, vxlan, parent);
         self.indexes.clear();
@@ -146,13 +146,13 @@ impl<'a> Applying<'a> {
             self.remove_link(change, from)?;
             return self.create_link(change, to);
         }
-        let LinkKind::Vxlan(vxlan) = &to.kind else { return Err(unknown(change)) };
+        let LinkKind::Vxlan(vxlan) = &to.kind else { return Err(ApplyError::unknown(change)) };
         link::alter(self.socket, from, to).map_err(|why| self.why_no_link(change, (to, vxlan), why))
     }
 
     fn remove_link(&mut self, change: &Change, link: &Link) -> Result<(), ApplyError> {
         self.indexes.clear();
-        let because = |why| refused(change, why);
+        let because = |why| ApplyError::refused(change, why);
         match link::find(self.socket, link.name).map_err(because)? {
             None => Ok(()),
             // Somebody put another device in its place since we looked; it is not ours to delete.
@@ -170,7 +170,7 @@ impl<'a> Applying<'a> {
     fn why_no_link(&mut self, change: &Change, (link, vxlan): (&Link, &Vxlan), why: Refusal) -> ApplyError {
         let others = match why.errno {
             Errno::EXIST | Errno::ADDRINUSE => link::dump(self.socket).unwrap_or_default(),
-            _ => return refused(change, why),
+            _ => return ApplyError::refused(change, why),
         };
         let (name, port) = (link.name, vxlan.port);
         if why.is(Errno::EXIST) {
@@ -245,21 +245,4 @@ fn write_remove(outbox: &mut Outbox, item: &Item, link: Option<u32>) {
         (Item::Route(route), link) => route::remove(outbox, route, link),
         _ => {}
     }
-}
-
-fn object(change: &Change) -> String {
-    let (Change::Create(item) | Change::Remove(item) | Change::Replace { to: item, .. }) = change;
-    item.to_string()
-}
-
-fn refused(change: &Change, why: Refusal) -> ApplyError {
-    ApplyError::Refused { verb: change.verb(), object: object(change), why }
-}
-
-fn no_device(change: &Change, link: LinkName) -> ApplyError {
-    ApplyError::NoDevice { verb: change.verb(), object: object(change), link }
-}
-
-fn unknown(change: &Change) -> ApplyError {
-    ApplyError::Unknown { verb: change.verb(), object: object(change) }
 }

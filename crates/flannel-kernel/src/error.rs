@@ -106,6 +106,18 @@ fn or_somebody(by: &Option<LinkName>) -> String {
 }
 
 impl ApplyError {
+    pub(crate) fn refused(change: &Change, why: Refusal) -> Self {
+        Self::Refused { verb: change.verb(), object: object(change), why }
+    }
+
+    pub(crate) fn no_device(change: &Change, link: LinkName) -> Self {
+        Self::NoDevice { verb: change.verb(), object: object(change), link }
+    }
+
+    pub(crate) fn unknown(change: &Change) -> Self {
+        Self::Unknown { verb: change.verb(), object: object(change) }
+    }
+
     /// What an operator can do about it, where we know.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -131,6 +143,11 @@ impl ApplyError {
             Self::Unknown { .. } => None,
         }
     }
+}
+
+fn object(change: &Change) -> String {
+    let (Change::Create(item) | Change::Remove(item) | Change::Replace { to: item, .. }) = change;
+    item.to_string()
 }
 
 fn hint_for(object: &str, why: &Refusal) -> Option<String> {

@@ -1,12 +1,14 @@
 //! Looks at the network state of Linux and changes it: acts, and decides nothing.
 //!
 //! [`Kernel`] is the only seam between what should be and what is. [`Linux`] speaks to the kernel of this
-//! machine in blocking calls. [`watch::Watch`] tells when it is worth to look again.
+//! machine in blocking calls; [`fake::Fake`] is a kernel in memory for tests. [`watch::Watch`] tells when it is
+//! worth to look again.
 
 mod abi;
 mod address;
 mod apply;
 mod error;
+pub mod fake;
 pub mod file;
 mod link;
 mod linux;

@@ -82,7 +82,7 @@ impl Kernel for Linux {
 }
 
 /// Whether the entries of a device are looked at.
-fn is_in_scope(fact: &LinkFact, scope: &Scope) -> bool {
+pub(crate) fn is_in_scope(fact: &LinkFact, scope: &Scope) -> bool {
     let link = &fact.link;
     let marked = !scope.instance.is_empty() && *link.alias == *scope.instance;
     scope.links.contains(&link.name) || (marked && matches!(link.kind, LinkKind::Vxlan(_)))

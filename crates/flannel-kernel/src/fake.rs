@@ -1,0 +1,183 @@
+//! A kernel in memory, for tests of what is built upon [`Kernel`].
+//!
+//! It takes changes as Linux does, and forgets dependents as Linux does: that is what repairs are tested with.
+
+use std::collections::BTreeMap;
+
+use flannel_plan::diff::{Change, must_be_rebuilt};
+use flannel_plan::link_name::LinkName;
+use flannel_plan::look::{AddressFact, LinkFact, Look, RouteFact, Scope};
+use flannel_plan::state::{Address, Item, Key, Link};
+
+use crate::linux::is_in_scope;
+use crate::{ApplyError, Failure, Kernel, LookError, Refusal};
+
+/// A kernel in memory.
+#[derive(Clone, Debug, Default)]
+pub struct Fake {
+    /// All that there is; a test may change it, as somebody else would.
+    pub now: Look,
+    /// The objects whose changes are refused, and why.
+    pub refuses: BTreeMap<Key, Refusal>,
+    /// Every change that was made, in order.
+    pub made: Vec<Change>,
+}
+
+impl Kernel for Fake {
+    fn look(&mut self, scope: &Scope) -> Result<Look, LookError> {
+        let mut look = self.now.clone();
+        let in_scope: Vec<_> =
+            look.links.iter().filter(|fact| is_in_scope(fact, scope)).map(|fact| fact.link.name).collect();
+        look.neighbours.retain(|neighbour| in_scope.contains(&neighbour.link));
+        look.fdb.retain(|entry| in_scope.contains(&entry.link));
+        look.sysctls.retain(|sysctl| scope.sysctls.contains(&sysctl.path));
+        look.files.retain(|file| scope.files.contains(&file.path));
+        Ok(look)
+    }
+
+    fn apply(&mut self, changes: &[Change]) -> Vec<Failure> {
+        let failures = changes.iter().filter_map(|change| {
+            let why = self.make(change).err()?;
+            Some(Failure { change: change.clone(), why })
+        });
+        failures.collect()
+    }
+}
+
+impl Fake {
+    /// A kernel in which there is this.
+    pub fn new(now: Look) -> Self {
+        Self { now, ..Self::default() }
+    }
+
+    /// Removes a device as somebody else would, with all that hangs on it.
+    pub fn lose_link(&mut self, name: LinkName) {
+        self.now.links.retain(|fact| fact.link.name != name);
+        self.forget(name, |_| true);
+    }
+
+    fn make(&mut self, change: &Change) -> Result<(), ApplyError> {
+        if let Some(why) = self.refuses.get(&change.key()) {
+            return Err(ApplyError::refused(change, why.clone()));
+        }
+        match change {
+            Change::Create(item) => self.put(change, item)?,
+            Change::Replace { from: Item::Link(from), to: Item::Link(to) } => self.alter(from, to),
+            Change::Replace { from, to } => {
+                self.take(from);
+                self.put(change, to)?;
+            }
+            Change::Remove(item) => self.take(item),
+        }
+        self.made.push(change.clone());
+        Ok(())
+    }
+
+    fn put(&mut self, change: &Change, item: &Item) -> Result<(), ApplyError> {
+        let is_there = |name: LinkName| self.now.links.iter().any(|fact| fact.link.name == name);
+        if let Some(missing) = item.link().filter(|name| !is_there(*name)) {
+            return Err(ApplyError::no_device(change, missing));
+        }
+        self.drop_item(item);
+        match item.clone() {
+            Item::Link(link) => self.put_link(*link),
+            Item::Address(address) => self.now.addresses.push(fact_of(address)),
+            Item::Sysctl(sysctl) => self.now.sysctls.push(*sysctl),
+            Item::Fdb(entry) => self.now.fdb.push(entry),
+            Item::Neighbour(neighbour) => self.now.neighbours.push(neighbour),
+            Item::Route(route) => self.now.routes.push(RouteFact { route, metric: 0, source: None }),
+            Item::File(file) => self.now.files.push(*file),
+        }
+        Ok(())
+    }
+
+    fn put_link(&mut self, link: Link) {
+        let index = self.now.links.iter().map(|fact| fact.index).max().unwrap_or_default() + 1;
+        let running = link.up;
+        self.now.links.push(LinkFact { index, link, running, loopback: false });
+    }
+
+    fn alter(&mut self, from: &Link, to: &Link) {
+        if must_be_rebuilt(from, to) {
+            self.lose_link(from.name);
+            return self.put_link(to.clone());
+        }
+        for fact in self.now.links.iter_mut().filter(|fact| fact.link.name == to.name) {
+            fact.link = to.clone();
+            fact.running = to.up;
+        }
+        if !to.up {
+            self.forget(to.name, |item| match item {
+                Item::Address(address) => address.address.addr().is_ipv6(),
+                item => matches!(item, Item::Route(_) | Item::Neighbour(_)),
+            });
+        } else if from.mac != to.mac {
+            self.forget(to.name, |item| matches!(item, Item::Neighbour(_)));
+        }
+    }
+
+    fn take(&mut self, item: &Item) {
+        match item {
+            Item::Link(link) => self.lose_link(link.name),
+            Item::Address(address) => {
+                self.drop_item(item);
+                self.forget_without_address(address);
+            }
+            item => self.drop_item(item),
+        }
+    }
+
+    /// With the last IPv4 address of a device its IPv4 routes and neighbours go; IPv6 has the link-local one.
+    fn forget_without_address(&mut self, address: &Address) {
+        let is_last =
+            !self.now.addresses.iter().any(|fact| fact.link == address.link && fact.address.addr().is_ipv4());
+        if address.address.addr().is_ipv4() && is_last {
+            self.forget(address.link, |item| match item {
+                Item::Route(route) => route.destination.addr().is_ipv4(),
+                Item::Neighbour(neighbour) => neighbour.address.is_ipv4(),
+                _ => false,
+            });
+        }
+    }
+
+    fn drop_item(&mut self, item: &Item) {
+        let now = &mut self.now;
+        match item {
+            Item::Link(link) => now.links.retain(|fact| fact.link.name != link.name),
+            Item::Address(gone) => {
+                now.addresses.retain(|fact| (fact.link, fact.address) != (gone.link, gone.address));
+            }
+            Item::Sysctl(gone) => now.sysctls.retain(|sysctl| sysctl.path != gone.path),
+            Item::Fdb(gone) => now.fdb.retain(|entry| (entry.link, entry.mac) != (gone.link, gone.mac)),
+            Item::Neighbour(gone) => {
+                now.neighbours.retain(|other| (other.link, other.address) != (gone.link, gone.address));
+            }
+            // A route with a metric is another object than the one without.
+            Item::Route(gone) => {
+                now.routes.retain(|fact| fact.metric != 0 || fact.route.destination != gone.destination);
+            }
+            Item::File(gone) => now.files.retain(|file| file.path != gone.path),
+        }
+    }
+
+    /// Forgets what hangs on a device, where `goes` says so.
+    fn forget(&mut self, name: LinkName, goes: impl Fn(&Item) -> bool) {
+        let stays = |item: Item| item.link() != Some(name) || !goes(&item);
+        let now = &mut self.now;
+        now.addresses.retain(|fact| stays(Item::Address(Address { link: fact.link, address: fact.address })));
+        now.fdb.retain(|entry| stays(Item::Fdb(*entry)));
+        now.neighbours.retain(|neighbour| stays(Item::Neighbour(*neighbour)));
+        now.routes.retain(|fact| stays(Item::Route(fact.route)));
+    }
+}
+
+fn fact_of(address: Address) -> AddressFact {
+    AddressFact {
+        link: address.link,
+        address: address.address,
+        permanent: true,
+        temporary: false,
+        deprecated: false,
+        unusable: false,
+    }
+}
