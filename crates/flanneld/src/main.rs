@@ -1,2 +1,57 @@
-//! Empty for now.
-fn main() {}
+//! The node daemon: wires its threads together and turns results into exit codes.
+//!
+//! Three threads: this one runs the loop in blocking calls; one listens to the kernel; one runs the lease
+//! store, HTTP and signals on a small async runtime. They only ever say "look again" to each other.
+
+mod daemon;
+mod gather;
+mod http;
+mod identity;
+mod logging;
+mod metrics;
+mod notify;
+mod options;
+mod planned;
+mod reconcile;
+mod report;
+mod start;
+mod state_file;
+mod store_link;
+mod wake;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use options::{Options, Parsed, Source};
+
+/// The exit codes, in one place.
+mod exit {
+    /// Told to stop, or asked for help.
+    pub const FINE: u8 = 0;
+    /// Something outside of the command line is wrong.
+    pub const FAILED: u8 = 1;
+    /// The command line or the environment is wrong.
+    pub const USAGE: u8 = 2;
+}
+
+fn main() -> ExitCode {
+    let (code, text) = match options::parse(&Source::of_this_process()) {
+        Ok(Parsed::Help) => (exit::FINE, options::usage("flanneld")),
+        Ok(Parsed::Version) => (exit::FINE, format!("{}\n", options::VERSION)),
+        Ok(Parsed::Run(options)) => run(*options),
+        Err(faults) => (exit::USAGE, options::report(&faults)),
+    };
+    // Nobody is left to be told of a standard error that is gone.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    ExitCode::from(code)
+}
+
+fn run(options: Options) -> (u8, String) {
+    if let Err(fault) = logging::start(options.verbosity, options.log_format) {
+        return (exit::USAGE, format!("flanneld cannot start: {fault}\n"));
+    }
+    match start::run(options) {
+        Ok(()) => (exit::FINE, String::new()),
+        Err(error) => (exit::FAILED, format!("flanneld cannot start: {error:#}\n")),
+    }
+}

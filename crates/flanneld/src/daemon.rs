@@ -1,0 +1,200 @@
+//! The loop: wait for a wake-up, gather, plan, settle, report.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use flannel_kernel::Kernel;
+use flannel_plan::backend;
+use flannel_plan::desired;
+use flannel_plan::diff::Change;
+use flannel_plan::inputs::{Inputs, NodeOptions};
+use flannel_plan::lease::Announcement;
+use flannel_plan::look::Scope;
+use flannel_plan::ownership::{self, Observed};
+use flannel_plan::state::Key;
+use flannel_plan::underlay::Underlay;
+use ipnet::IpNet;
+use tokio::sync::watch;
+use tracing::warn;
+
+use crate::gather::{self, NotYet};
+use crate::identity::Identity;
+use crate::options::Options;
+use crate::planned::Planned;
+use crate::reconcile::{self, Settlement};
+use crate::report::Reporter;
+use crate::store_link::{LastWord, Word};
+use crate::wake::{Advice, Alarm, Damper, Wake};
+
+/// Settings change without notice, and a notice may be lost: a look now and then finds it.
+const SAFETY_LOOK: Duration = Duration::from_secs(60);
+const FIRST_RETRY: Duration = Duration::from_millis(100);
+
+/// What the loop needs of the rest of the daemon.
+pub struct Parts<K> {
+    /// What the operator chose.
+    pub options: Arc<Options>,
+    /// The kernel.
+    pub kernel: K,
+    /// What the store said last.
+    pub word: LastWord,
+    /// What the store is to be told of this node.
+    pub wanted: watch::Sender<Option<Announcement>>,
+    /// Tells the watch what matters.
+    pub interested: Box<dyn Fn(&Scope, Option<&Underlay>)>,
+    /// Tells everybody else.
+    pub reporter: Reporter,
+    /// Pod networks that this instance served before it was started.
+    pub earlier: Vec<IpNet>,
+}
+
+/// The loop and what it remembers.
+pub struct Daemon<K> {
+    parts: Parts<K>,
+    node: NodeOptions,
+    identity: Identity,
+    damper: Damper,
+    planned: Option<Planned>,
+    retry: Option<Duration>,
+}
+
+impl<K: Kernel> Daemon<K> {
+    /// Puts the parts together.
+    pub fn new(parts: Parts<K>) -> Self {
+        let subnet_file = parts.options.subnet_file.clone().into();
+        let node = NodeOptions { subnet_file, ip_masq: parts.options.ip_masq };
+        let (identity, damper) = (Identity::default(), Damper::default());
+        Self { parts, node, identity, damper, planned: None, retry: None }
+    }
+
+    /// Runs until it is told to stop. The kernel is left as it is then.
+    pub fn run(&mut self, alarm: &mut Alarm) {
+        loop {
+            let begun = Instant::now();
+            let word = self.parts.word.get();
+            let pass = self.pass(&word, begun);
+            let took = begun.elapsed();
+            alarm.note_pass(took);
+            self.plan_retry(&pass);
+            self.parts.reporter.conclude(pass, took, &word, self.planned.as_ref(), &self.damper);
+            if alarm.wait(self.next_look()) == Wake::Stop {
+                self.parts.reporter.stop();
+                return;
+            }
+        }
+    }
+
+    /// One pass: everything from the store's last word to a settled kernel.
+    fn pass(&mut self, word: &Word, now: Instant) -> Result<Settlement, NotYet> {
+        let snapshot = word.snapshot.as_ref().ok_or_else(|| NotYet::NoWord(word.read_trouble.clone()))?;
+        let config = snapshot.config.as_ref().map_err(|fault| NotYet::Config(fault.to_string()))?;
+        let own = snapshot.own.as_deref();
+        let subnets = own.map(|own| own.subnets).unwrap_or_default();
+        let scope = desired::scope(&self.node, config, &subnets, &self.parts.earlier);
+        let look = self.parts.kernel.look(&scope)?;
+        let choice = gather::choose_underlay(&self.parts.options, config, &look, &scope.links);
+        (self.parts.interested)(&scope, choice.as_ref().ok().map(|choice| &choice.underlay));
+        let underlay = self.parts.reporter.tell_choice(choice?);
+        let announcement = backend::announce(config, &underlay, &self.identity.macs(config, own, &look)?)?;
+        let own = gather::own_lease(snapshot, &announcement);
+        self.want(announcement);
+        let own = own.ok_or_else(|| NotYet::NoLease(word.publish_trouble.clone()))?;
+        let mut observed = ownership::observed(&scope, &look);
+        drop(look);
+        let (node, config, peers) = (self.node.clone(), config.clone(), snapshot.peers.clone());
+        let routes = std::mem::take(&mut observed.routes);
+        let before = self.replan(Inputs { node, config, underlay, own, peers, routes }, scope)?;
+        self.settle(before.as_ref(), observed, now)
+    }
+
+    /// Tells the store what it should say of this node, if that is new.
+    fn want(&self, announcement: Announcement) {
+        self.parts.wanted.send_if_modified(|wanted| {
+            let new = wanted.as_ref() != Some(&announcement);
+            *wanted = Some(announcement);
+            new
+        });
+    }
+
+    /// Makes a new plan if anything that it depends on is new; returns the one before it then.
+    fn replan(&mut self, inputs: Inputs, scope: Scope) -> Result<Option<Planned>, NotYet> {
+        if self.planned.as_ref().is_some_and(|planned| planned.inputs == inputs && planned.scope == scope) {
+            return Ok(None);
+        }
+        self.remember_networks(&scope);
+        let planned = Planned::new(inputs, scope)?;
+        self.parts.reporter.tell_plan(self.planned.as_ref(), &planned);
+        Ok(self.planned.replace(planned))
+    }
+
+    /// What was served once is ours to clean up when the net-conf changes.
+    fn remember_networks(&mut self, scope: &Scope) {
+        let new = scope
+            .networks
+            .iter()
+            .filter(|net| !self.parts.earlier.contains(net))
+            .copied()
+            .collect::<Vec<_>>();
+        self.parts.earlier.extend(new);
+    }
+
+    fn settle(
+        &mut self,
+        before: Option<&Planned>,
+        observed: Observed,
+        now: Instant,
+    ) -> Result<Settlement, NotYet> {
+        let Some(planned) = &mut self.planned else { return Err(NotYet::NoLease(None)) };
+        self.damper.forget_old(now);
+        let damper = &mut self.damper;
+        let mut repairs = BTreeSet::new();
+        let mut admit = |change: &Change| {
+            !is_repair(change, planned, before) || repair(change, damper, &mut repairs, now)
+        };
+        let settlement =
+            reconcile::settle(&planned.plan, &planned.scope, observed, &mut self.parts.kernel, &mut admit)?;
+        planned.note_pass(settlement.left.difference(&settlement.held).cloned().collect());
+        self.parts.reporter.tell_changes(&settlement, &repairs);
+        Ok(settlement)
+    }
+
+    fn plan_retry(&mut self, pass: &Result<Settlement, NotYet>) {
+        let unsettled = match pass {
+            Ok(settlement) => !settlement.failures.is_empty(),
+            Err(NotYet::Look(_) | NotYet::Identity(_)) => true,
+            Err(_) => false, // a notice will come when that changes
+        };
+        let next = self.retry.map_or(FIRST_RETRY, |delay| (delay * 2).min(SAFETY_LOOK));
+        self.retry = unsettled.then_some(next);
+    }
+
+    fn next_look(&self) -> Instant {
+        let now = Instant::now();
+        let retry = self.retry.map(|delay| now + delay);
+        let due = [retry, self.damper.next_release(now), self.parts.reporter.due()];
+        due.into_iter().flatten().chain([now + SAFETY_LOOK]).min().unwrap_or(now)
+    }
+}
+
+/// Whether somebody else changed the object: it had been put in place, and nothing new is wanted of it.
+fn is_repair(change: &Change, planned: &Planned, before: Option<&Planned>) -> bool {
+    let by_earlier = |before: &Planned| before.had_in_place(change) && before.agrees(planned, &change.key());
+    planned.had_in_place(change) || before.is_some_and(by_earlier)
+}
+
+/// Asks whether to repair an object, once a pass.
+fn repair(change: &Change, damper: &mut Damper, repairs: &mut BTreeSet<Key>, now: Instant) -> bool {
+    let key = change.key();
+    if repairs.contains(&key) {
+        return true;
+    }
+    match damper.ask(&key, now) {
+        Advice::Hold => return false,
+        Advice::Repair => {}
+        Advice::RepairAndTell => {
+            warn!(object = %key, "something keeps undoing this object: it is put back more rarely from now on");
+        }
+    }
+    repairs.insert(key)
+}

@@ -1,0 +1,201 @@
+//! /healthz, /readyz and /metrics. Takes an address and the shared [`Health`], gives Go flannel's answers, and more
+//! lines where there is more to say.
+//!
+//! The port is open to whoever can reach the node, so a client gets one request, a small buffer and a deadline.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
+
+use crate::metrics::{self, Metrics};
+
+/// What the daemon tells about itself; the loop writes, clients read.
+#[derive(Debug, Default)]
+pub struct Health {
+    readiness: Mutex<Readiness>,
+    /// The figures behind /metrics.
+    pub metrics: Metrics,
+}
+
+/// Whether pods can be started on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// They can; the notes name what is wrong with single peers.
+    Ready(Vec<String>),
+    /// They cannot, for these reasons.
+    NotReady(Vec<String>),
+}
+
+impl Default for Readiness {
+    fn default() -> Self {
+        Self::NotReady(Vec::new())
+    }
+}
+
+impl Health {
+    /// Replaces what /readyz answers.
+    pub fn set_readiness(&self, readiness: Readiness) {
+        self.metrics.set_ready(matches!(readiness, Readiness::Ready(_)).into());
+        *self.readiness.lock().unwrap_or_else(PoisonError::into_inner) = readiness;
+    }
+
+    fn readiness(&self) -> Readiness {
+        self.readiness.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Readiness {
+    fn answer(&self) -> (StatusCode, String) {
+        let (status, first, more) = match self {
+            Self::Ready(notes) => (StatusCode::OK, "flanneld is ready", notes),
+            Self::NotReady(reasons) => {
+                (StatusCode::SERVICE_UNAVAILABLE, "flanneld is not ready yet", reasons)
+            }
+        };
+        // Go's body is one line without an end, and probes may compare it; where we add lines, each has its end.
+        let lines: String = more.iter().map(|line| format!("{}\n", line.replace('\n', " "))).collect();
+        let end = if lines.is_empty() { "" } else { "\n" };
+        (status, format!("{first}{end}{lines}"))
+    }
+}
+
+/// A port that cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot serve health and metrics on {address}: {source}; {}", hint(*source))]
+pub struct BindError {
+    address: SocketAddr,
+    source: Errno,
+}
+
+fn hint(source: Errno) -> &'static str {
+    match source {
+        Errno::ADDRINUSE => "stop the program that has this port, or choose another with --healthz-port",
+        Errno::ADDRNOTAVAIL => "no interface has this address: choose another with --healthz-ip",
+        Errno::ACCESS => "ports below 1024 need CAP_NET_BIND_SERVICE: choose another with --healthz-port",
+        _ => "see --healthz-ip and --healthz-port",
+    }
+}
+
+/// Opens the port; early, so that a conflict is told before the node is touched and probes find somebody.
+pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+    let opened = if address.ip().is_unspecified() {
+        // Go listens on both families for 0.0.0.0 as well: kubelet probes an IPv6 node by its IPv6 address.
+        let both = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), address.port());
+        match open(both) {
+            Err(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL) if address.is_ipv4() => open(address),
+            opened => opened,
+        }
+    } else {
+        open(address)
+    };
+    opened.map_err(|source| BindError { address, source })
+}
+
+fn open(address: SocketAddr) -> rustix::io::Result<TcpListener> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
+    // A restart must not wait for the connections of the one before.
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        sockopt::set_ipv6_v6only(&socket, !address.ip().is_unspecified())?;
+    }
+    net::bind(&socket, &address)?;
+    net::listen(&socket, 128)?;
+    Ok(TcpListener::from(socket))
+}
+
+/// What a client may take from us.
+#[derive(Clone, Copy)]
+struct Limits {
+    clients: usize,
+    time: Duration,
+}
+
+const LIMITS: Limits = Limits { clients: 64, time: Duration::from_secs(10) };
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(500);
+const LARGEST_HEAD: usize = 8192; // hyper takes no less
+
+/// Answers clients until it is dropped.
+pub async fn serve(listener: TcpListener, health: Arc<Health>) -> io::Result<()> {
+    serve_within(LIMITS, listener, health).await
+}
+
+async fn serve_within(limits: Limits, listener: TcpListener, health: Arc<Health>) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    let room = Arc::new(Semaphore::new(limits.clients));
+    while let Ok(place) = Arc::clone(&room).acquire_owned().await {
+        match listener.accept().await {
+            Ok((client, _)) => {
+                let health = Arc::clone(&health);
+                tokio::spawn(async move {
+                    let _ = tokio::time::timeout(limits.time, converse(client, health)).await;
+                    drop(place);
+                });
+            }
+            Err(why) => {
+                // Out of file descriptors, most likely: the client waits in the queue, and so do we.
+                tracing::warn!(%why, "cannot accept a client of the health port");
+                tokio::time::sleep(PAUSE_AFTER_FAILURE).await;
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn converse(client: TcpStream, health: Arc<Health>) {
+    let service = service_fn(move |request| {
+        let answer = answer(&request, &health);
+        async { Ok::<_, Infallible>(answer) }
+    });
+    let conversation = hyper::server::conn::http1::Builder::new()
+        .keep_alive(false)
+        .max_buf_size(LARGEST_HEAD)
+        .serve_connection(TokioIo::new(client), service);
+    if let Err(why) = conversation.await {
+        tracing::trace!(%why, "a client of the health port went away");
+    }
+}
+
+/// Go looks at the path only: any method will do.
+fn answer(request: &Request<Incoming>, health: &Health) -> Response<Full<Bytes>> {
+    match request.uri().path() {
+        "/healthz" => text(StatusCode::OK, "flanneld is running".to_owned()),
+        "/readyz" => {
+            let (status, body) = health.readiness().answer();
+            text(status, body)
+        }
+        "/metrics" => match health.metrics.text() {
+            Ok(figures) => with_type(metrics::MEDIA_TYPE, StatusCode::OK, figures),
+            Err(why) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("bug: no figures: {why}\n")),
+        },
+        _ => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
+    }
+}
+
+fn text(status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    with_type("text/plain; charset=utf-8", status, body)
+}
+
+fn with_type(media_type: &'static str, status: StatusCode, body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response
+}
+
+#[cfg(test)]
+mod tests;

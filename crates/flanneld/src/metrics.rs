@@ -1,0 +1,218 @@
+//! The figures of the daemon, in the text form that Prometheus reads. The loop writes them, /metrics reads them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+/// The media type of [`Metrics::text`].
+pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// The figures of the daemon.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    ready: Gauge,
+    peers: Gauge,
+    ignored: Family<ByReason, Gauge>,
+    repairs: Family<ByKind, Counter>,
+    changes: Family<ByKindAndVerb, Counter>,
+    settle: Histogram,
+    last_word: LastWord,
+    // Labels are static texts so that no peer can make up series without end.
+    reasons: Mutex<BTreeMap<&'static str, usize>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByReason {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByKind {
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByKindAndVerb {
+    kind: &'static str,
+    verb: &'static str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::default();
+        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("flannel_build", "The version of this daemon", version);
+        let metrics = Self {
+            ready: Gauge::default(),
+            peers: Gauge::default(),
+            ignored: Family::default(),
+            repairs: Family::default(),
+            changes: Family::default(),
+            // From a millisecond to half a minute: an idle look, and a thousand peers on a busy machine.
+            settle: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
+            last_word: LastWord::default(),
+            reasons: Mutex::default(),
+            registry,
+        };
+        metrics.registered()
+    }
+}
+
+impl Metrics {
+    fn registered(mut self) -> Self {
+        let registry = &mut self.registry;
+        registry.register("flannel_ready", "1 when this node is wired, else 0", self.ready.clone());
+        registry.register("flannel_peers", "Nodes that packets can be sent to", self.peers.clone());
+        registry.register(
+            "flannel_peers_ignored",
+            "Nodes that are left out, by reason",
+            self.ignored.clone(),
+        );
+        registry.register("flannel_repairs", "Objects that somebody else had broken", self.repairs.clone());
+        registry.register("flannel_changes", "Changes made on this node", self.changes.clone());
+        registry.register("flannel_settle_seconds", "Time to make the node as desired", self.settle.clone());
+        registry.register_collector(Box::new(self.last_word.clone()));
+        self
+    }
+
+    /// Tells whether the node is wired: 1 or 0.
+    pub fn set_ready(&self, ready: i64) {
+        self.ready.set(ready);
+    }
+
+    /// Tells how many nodes packets can be sent to.
+    pub fn set_peers(&self, count: usize) {
+        self.peers.set(whole(count));
+    }
+
+    /// Tells how many nodes are left out, and why; a reason that is not named again falls to 0.
+    pub fn set_ignored(&self, by_reason: BTreeMap<&'static str, usize>) {
+        let mut known = self.reasons.lock().unwrap_or_else(PoisonError::into_inner);
+        known.values_mut().for_each(|count| *count = 0);
+        known.extend(by_reason);
+        for (reason, count) in known.iter() {
+            self.ignored.get_or_create(&ByReason { reason }).set(whole(*count));
+        }
+    }
+
+    /// Counts one object that somebody else had broken.
+    pub fn count_repair(&self, kind: &'static str) {
+        self.repairs.get_or_create(&ByKind { kind }).inc();
+    }
+
+    /// Counts one change on this node.
+    pub fn count_change(&self, kind: &'static str, verb: &'static str) {
+        self.changes.get_or_create(&ByKindAndVerb { kind, verb }).inc();
+    }
+
+    /// Tells how long it took to make the node as desired.
+    pub fn settled_in(&self, time: Duration) {
+        self.settle.observe(time.as_secs_f64());
+    }
+
+    /// Tells when the store was heard last.
+    pub fn heard_store(&self, at: Instant) {
+        *self.last_word.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(at);
+    }
+
+    /// All figures as text.
+    pub fn text(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+}
+
+fn whole(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// When the store was heard last; its age is worked out when somebody asks.
+#[derive(Clone, Debug, Default)]
+struct LastWord(Arc<Mutex<Option<Instant>>>);
+
+impl Collector for LastWord {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let Some(at) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) else { return Ok(()) };
+        let age = ConstGauge::new(at.elapsed().as_secs_f64());
+        let help = "Time since the lease store was heard";
+        let name = "flannel_store_last_word_age_seconds";
+        age.encode(encoder.encode_descriptor(name, help, None, age.metric_type())?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The lines that are figures, without the buckets of the histogram.
+    fn figures(metrics: &Metrics) -> Vec<String> {
+        let text = metrics.text().unwrap();
+        assert!(text.ends_with("# EOF\n"), "{text}");
+        let plain = |line: &&str| !line.starts_with('#') && !line.contains("_bucket");
+        let mut figures: Vec<_> = text.lines().filter(plain).map(str::to_owned).collect();
+        figures.sort();
+        figures
+    }
+
+    #[test]
+    fn a_new_daemon_shows_its_version_and_zeros() {
+        let build = format!("flannel_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+        let expected = [
+            &build,
+            "flannel_peers 0",
+            "flannel_ready 0",
+            "flannel_settle_seconds_count 0",
+            "flannel_settle_seconds_sum 0.0",
+        ];
+        assert_eq!(figures(&Metrics::default()), expected);
+    }
+
+    #[test]
+    fn every_figure_is_shown_as_it_was_told() {
+        let metrics = Metrics::default();
+        metrics.set_ready(1);
+        metrics.set_peers(7);
+        metrics.set_ignored(BTreeMap::from([("same subnet", 2), ("no address", 1)]));
+        metrics.set_ignored(BTreeMap::from([("no address", 3)]));
+        metrics.count_repair("route");
+        metrics.count_repair("route");
+        metrics.count_change("link", "create");
+        metrics.settled_in(Duration::from_millis(500));
+        let build = format!("flannel_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+        let expected = [
+            &build,
+            "flannel_changes_total{kind=\"link\",verb=\"create\"} 1",
+            "flannel_peers 7",
+            "flannel_peers_ignored{reason=\"no address\"} 3",
+            "flannel_peers_ignored{reason=\"same subnet\"} 0",
+            "flannel_ready 1",
+            "flannel_repairs_total{kind=\"route\"} 2",
+            "flannel_settle_seconds_count 1",
+            "flannel_settle_seconds_sum 0.5",
+        ];
+        assert_eq!(figures(&metrics), expected);
+    }
+
+    #[test]
+    fn the_age_of_the_stores_last_word_is_worked_out_when_asked() {
+        let metrics = Metrics::default();
+        let hour = Duration::from_secs(3600);
+        metrics.heard_store(Instant::now().checked_sub(hour).unwrap());
+        let shown = figures(&metrics);
+        let age = shown.iter().find_map(|line| line.strip_prefix("flannel_store_last_word_age_seconds "));
+        let age: f64 = age.unwrap().parse().unwrap();
+        assert!((3600.0..3660.0).contains(&age), "{age}");
+    }
+}

@@ -1,0 +1,154 @@
+//! Go flannel's flags and environment, and two of ours, read into one checked value.
+//!
+//! Takes words, variables and the host's name as plain data; gives [`Options`], or every fault at once.
+
+mod check;
+mod fault;
+mod flags;
+mod value;
+mod words;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Deref;
+use std::path::PathBuf;
+
+use flannel_plan::family::ByFamily;
+use regex::Regex;
+
+pub use fault::{OptionFault, report};
+pub use flags::usage;
+
+/// The version of this daemon.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// The variables of a process.
+pub type Environment = BTreeMap<OsString, OsString>;
+
+/// All that options are made of. It may hold a secret, so it cannot be printed.
+pub struct Source {
+    /// The words behind the program's name.
+    pub words: Vec<OsString>,
+    /// The variables.
+    pub environment: Environment,
+    /// The host's name.
+    pub host_name: String,
+}
+
+impl Source {
+    /// That of the running process.
+    pub fn of_this_process() -> Self {
+        Self {
+            words: std::env::args_os().skip(1).collect(),
+            environment: std::env::vars_os().collect(),
+            host_name: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        }
+    }
+}
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq)]
+pub enum Parsed {
+    /// To run.
+    Run(Box<Options>),
+    /// To print the usage text.
+    Help,
+    /// To print the version.
+    Version,
+}
+
+/// What the operator chose for this daemon.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// Where leases are kept.
+    pub store: Store,
+    /// This node's name in the store.
+    pub owner: String,
+    /// Names or addresses of interfaces to try, in this order, before the patterns.
+    pub ifaces: Vec<String>,
+    /// Patterns of interfaces to try, in this order, before the address to reach.
+    pub iface_regexes: Vec<Pattern>,
+    /// An address that the interface should lead to.
+    pub iface_can_reach: Option<IpAddr>,
+    /// The addresses that other nodes are told to send to.
+    pub public: ByFamily<IpAddr>,
+    /// Where the CNI plugin looks for the node's subnet.
+    pub subnet_file: String,
+    /// Whether packets that leave the pod network get the node's address.
+    pub ip_masq: bool,
+    /// Where health and metrics are served, if they are.
+    pub healthz: Option<SocketAddr>,
+    /// How much is logged, as klog counts.
+    pub verbosity: i32,
+    /// The form of a line in the log.
+    pub log_format: LogFormat,
+    /// What to tell the operator about accepted flags that do nothing.
+    pub warnings: Vec<String>,
+    /// Where the value of each flag is from.
+    pub provenance: BTreeMap<&'static str, Provenance>,
+}
+
+/// Where leases are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Store {
+    /// In files of this folder.
+    Directory(PathBuf),
+}
+
+/// A regular expression over addresses and names of interfaces; not anchored, equal by its text.
+#[derive(Clone, Debug)]
+pub struct Pattern(pub Regex);
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Deref for Pattern {
+    type Target = Regex;
+
+    fn deref(&self) -> &Regex {
+        &self.0
+    }
+}
+
+/// The form of a line in the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    #[default]
+    Text,
+    /// For programs.
+    Json,
+}
+
+/// Where a value is from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Provenance {
+    /// Nobody set it.
+    Default,
+    /// The command line.
+    Flag,
+    /// The environment.
+    Environment,
+}
+
+/// Reads and checks everything; help beats faults, and the version beats what is in the environment.
+pub fn parse(source: &Source) -> Result<Parsed, Vec<OptionFault>> {
+    let mut line = words::Line::read(&source.words);
+    if line.help {
+        return Ok(Parsed::Help);
+    }
+    match check::wants_version(&line.given) {
+        Ok(true) if line.faults.is_empty() => return Ok(Parsed::Version),
+        Ok(_) => {}
+        Err(faults) => line.faults.extend(faults),
+    }
+    line.faults.extend(line.given.fill_in(&source.environment));
+    check::options(&line.given, source, line.faults).map(|options| Parsed::Run(Box::new(options)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,175 @@
+//! From texts to [`Options`]: each value read and judged, the store chosen, and whatever this version cannot do
+//! refused by name. Takes [`Given`], gives options or every fault at once.
+
+use std::ffi::OsStr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use flannel_plan::family::{ByFamily, Family};
+
+use super::fault::{OptionFault, Origin, Shown};
+use super::flags::{self, Feature, Flag, Support, Takes};
+use super::value::{self, Why};
+use super::words::{Given, Setting};
+use super::{Options, Source, Store};
+
+/// Options from what was given.
+pub fn options(
+    given: &Given,
+    source: &Source,
+    faults: Vec<OptionFault>,
+) -> Result<Options, Vec<OptionFault>> {
+    let mut reader = Reader { given, faults };
+    let ifaces = reader.all("iface", value::interface);
+    let iface_regexes = reader.all("iface-regex", value::pattern);
+    let iface_can_reach = reader.last("iface-can-reach", value::optional(value::address)).flatten();
+    let public = reader.public_addresses();
+    let subnet_file = reader.last("subnet-file", value::path).unwrap_or_else(|| flags::SUBNET_FILE.into());
+    let healthz = reader.healthz();
+    let verbosity = reader.last("v", value::integer(i32::MIN..=i32::MAX)).unwrap_or_default();
+    let log_format = reader.last("log-format", value::log_format).unwrap_or_default();
+    let warnings = reader.without_effect();
+    reader.refuse_what_comes_later();
+    let store = reader.store();
+    let owner = owner(source);
+    let mut faults = reader.faults;
+    match (store, owner) {
+        (Ok(store), Ok(owner)) if faults.is_empty() => Ok(Options {
+            store,
+            owner,
+            ifaces,
+            iface_regexes,
+            iface_can_reach,
+            public,
+            subnet_file,
+            ip_masq: false, // see `refuse_what_comes_later`
+            healthz,
+            verbosity,
+            log_format,
+            warnings,
+            provenance: given.provenance(),
+        }),
+        (store, owner) => {
+            faults.extend(store.err().into_iter().chain(owner.err()));
+            Err(faults)
+        }
+    }
+}
+
+/// Whether a given version flag says yes; a fault of its value is told by [`options`]' caller.
+pub fn wants_version(given: &Given) -> Result<bool, Vec<OptionFault>> {
+    let mut reader = Reader { given, faults: Vec::new() };
+    let wants = reader.last("version", value::switch).unwrap_or(false);
+    if reader.faults.is_empty() { Ok(wants) } else { Err(reader.faults) }
+}
+
+struct Reader<'a> {
+    given: &'a Given,
+    faults: Vec<OptionFault>,
+}
+
+impl Reader<'_> {
+    fn all<T>(&mut self, flag: &'static str, read: impl Fn(&str) -> Result<T, Why>) -> Vec<T> {
+        let mut values = Vec::new();
+        for setting in self.given.settings(flag) {
+            match read(&setting.text) {
+                Ok(value) => values.push(value),
+                Err(why) => self.faults.push(bad_value(flag, setting, why)),
+            }
+        }
+        values
+    }
+
+    fn last<T>(&mut self, flag: &'static str, read: impl Fn(&str) -> Result<T, Why>) -> Option<T> {
+        self.all(flag, read).pop()
+    }
+
+    fn public_addresses(&mut self) -> ByFamily<IpAddr> {
+        let mut public = ByFamily::default();
+        for (family, flag) in [(Family::V4, "public-ip"), (Family::V6, "public-ipv6")] {
+            *public.slot(family) = self.last(flag, value::optional(value::address_of(family))).flatten();
+        }
+        public
+    }
+
+    fn healthz(&mut self) -> Option<SocketAddr> {
+        let address = self.last("healthz-ip", value::listen_address);
+        let port = self.last("healthz-port", value::integer(0..=i32::from(u16::MAX)));
+        let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0)?;
+        Some(SocketAddr::new(address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), port))
+    }
+
+    fn without_effect(&mut self) -> Vec<String> {
+        self.all("vmodule", value::vmodule);
+        self.all("log_backtrace_at", value::backtrace_at);
+        flags::all()
+            .filter(|flag| flag.support == Support::NoEffect)
+            .filter_map(|flag| self.asks(flag))
+            .map(|origin| format!("{origin} has no effect; RUST_LOG chooses what is logged"))
+            .collect()
+    }
+
+    fn refuse_what_comes_later(&mut self) {
+        for flag in flags::all().filter(|flag| !chooses_a_store(flag)) {
+            let Support::Later(feature) = flag.support else { continue };
+            if let Some(origin) = self.asks(flag) {
+                self.faults.push(OptionFault::Later { origin, feature });
+            }
+        }
+    }
+
+    /// Who asks for something by this flag: a switch that is off and an empty text ask for nothing.
+    fn asks(&mut self, flag: &'static Flag) -> Option<Origin> {
+        let asks = match (flag.name, flag.takes) {
+            (_, Takes::Switch) => self.last(flag.name, value::switch),
+            ("subnet-lease-renew-margin", _) => self.last(flag.name, value::integer(1..=1439)).map(|_| true),
+            ("iptables-resync", _) => self.last(flag.name, value::integer(i32::MIN..=i32::MAX)).map(|_| true),
+            _ => self.last(flag.name, value::text).map(|text| !text.is_empty()),
+        };
+        asks.filter(|asks| *asks).and_then(|_| self.given.origin(flag.name))
+    }
+
+    fn store(&mut self) -> Result<Store, OptionFault> {
+        let of = |feature| flags::all().filter(move |flag| flag.support == Support::Later(feature));
+        let mut who = |feature| -> Vec<Origin> {
+            of(feature).filter(|flag| chooses_a_store(flag)).filter_map(|flag| self.asks(flag)).collect()
+        };
+        let (kubernetes, etcd) = (who(Feature::Kubernetes), who(Feature::Etcd));
+        if let (Some(lease_dir), Some(setting)) =
+            (self.given.origin("lease-dir"), self.given.settings("lease-dir").last())
+        {
+            let origins: Vec<_> = kubernetes.into_iter().chain(etcd).collect();
+            if !origins.is_empty() {
+                return Err(OptionFault::StoreTwice { lease_dir, origins });
+            }
+            let path = value::path(&setting.text).map_err(|why| bad_value("lease-dir", setting, why))?;
+            return Ok(Store::Directory(path.into()));
+        }
+        Err(if kubernetes.is_empty() {
+            OptionFault::StoreMissing { store: Feature::Etcd, origins: etcd }
+        } else {
+            OptionFault::StoreMissing { store: Feature::Kubernetes, origins: kubernetes }
+        })
+    }
+}
+
+fn chooses_a_store(flag: &Flag) -> bool {
+    flag.name == "kube-subnet-mgr" || flag.name.starts_with("etcd-")
+}
+
+fn bad_value(flag: &'static str, setting: &Setting, why: Why) -> OptionFault {
+    let secret = flags::find(flag).is_none_or(|flag| flag.takes == Takes::Secret);
+    let value = if secret { Shown::Hidden } else { Shown::Text(setting.text.clone()) };
+    OptionFault::BadValue { origin: Origin { flag, from: setting.from }, value, why }
+}
+
+/// The name under which this node's lease is kept: it may become the name of a file.
+fn owner(source: &Source) -> Result<String, OptionFault> {
+    let given = source.environment.get(OsStr::new("NODE_NAME")).filter(|name| !name.is_empty());
+    let (from, name) = match given {
+        Some(name) => ("NODE_NAME", name.to_string_lossy().into_owned()),
+        None => ("the host's name", source.host_name.clone()),
+    };
+    let allowed = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+    let good = (1..=253).contains(&name.len()) && !name.starts_with('.') && name.chars().all(allowed);
+    if good { Ok(name) } else { Err(OptionFault::Nameless { from, name }) }
+}

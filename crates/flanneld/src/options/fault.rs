@@ -1,0 +1,155 @@
+//! What can be wrong with options, each fault with its place, its cause and the way out. Gives one text for all
+//! of them. No fault ever carries the value of a secret.
+
+use std::fmt;
+
+use super::Provenance;
+use super::flags::{self, Feature};
+
+/// One fault in the command line or the environment.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OptionFault {
+    /// A flag that nobody knows.
+    #[error("--{name}: there is no such flag{}", nearest.map(|flag| format!("; did you mean --{flag}?")).unwrap_or_default())]
+    Unknown {
+        /// The name as written.
+        name: String,
+        /// A known name that is like it.
+        nearest: Option<&'static str>,
+    },
+    /// A word of dashes that is no flag.
+    #[error("{word}: a flag is written --NAME or --NAME=VALUE")]
+    Malformed {
+        /// The word up to its `=`.
+        word: String,
+    },
+    /// A flag at the end of the line that lacks its value.
+    #[error("--{flag}: the value is missing; write --{flag}=VALUE")]
+    Valueless {
+        /// The flag.
+        flag: &'static str,
+    },
+    /// A value behind a switch, in a word of its own.
+    #[error("{value}: --{switch} takes its value only behind `=`; write --{switch}={value}")]
+    Detached {
+        /// The value.
+        value: String,
+        /// The switch before it.
+        switch: &'static str,
+    },
+    /// A word that belongs to no flag.
+    #[error("{word}: flanneld takes only flags; quote a value that has spaces in it")]
+    Stray {
+        /// The word, unless it may be a part of a secret.
+        word: Shown,
+    },
+    /// Bytes that are not text.
+    #[error("{place}: the value is not valid UTF-8")]
+    NotText {
+        /// The flag, the variable or the word.
+        place: String,
+    },
+    /// A value that does not fit its flag.
+    #[error("{origin}: {value} {why}")]
+    BadValue {
+        /// Who set it.
+        origin: Origin,
+        /// The value, unless it is a secret.
+        value: Shown,
+        /// What it should have been.
+        why: String,
+    },
+    /// A flag for something that this version lacks.
+    #[error("{origin}: {feature} will come in a later version; leave it out")]
+    Later {
+        /// Who asks.
+        origin: Origin,
+        /// For what.
+        feature: Feature,
+    },
+    /// A store that this version lacks.
+    #[error(
+        "{}: {store} will come in a later version; use --lease-dir DIR, which works now",
+        asked_by(origins, "no store is chosen, and Go flannel's default is etcd")
+    )]
+    StoreMissing {
+        /// The store.
+        store: Feature,
+        /// Who asks for it; nobody if it is Go's default.
+        origins: Vec<Origin>,
+    },
+    /// Two stores at once.
+    #[error(
+        "{lease_dir} chooses another store than {}; keep one of the two",
+        asked_by(origins, "the default")
+    )]
+    StoreTwice {
+        /// Who asks for the directory.
+        lease_dir: Origin,
+        /// Who asks for another store.
+        origins: Vec<Origin>,
+    },
+    /// A node without a usable name.
+    #[error(
+        "{from}: {name:?} cannot name this node; set NODE_NAME to 1 to 253 letters, digits, `-`, `_` or `.`"
+    )]
+    Nameless {
+        /// Where the name is from.
+        from: &'static str,
+        /// The name.
+        name: String,
+    },
+}
+
+/// Who set a flag: the command line or the environment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The flag.
+    pub flag: &'static str,
+    /// Where its value is from.
+    pub from: Provenance,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.from {
+            Provenance::Environment => f.write_str(&flags::variable(self.flag)),
+            Provenance::Flag | Provenance::Default => write!(f, "--{}", self.flag),
+        }
+    }
+}
+
+/// A text that is fit to be shown, or the place of one that is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Shown {
+    /// The text.
+    Text(String),
+    /// A secret was here.
+    Hidden,
+}
+
+impl fmt::Display for Shown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => write!(f, "{text:?}"),
+            Self::Hidden => f.write_str("(hidden)"),
+        }
+    }
+}
+
+fn asked_by(origins: &[Origin], nobody: &str) -> String {
+    if origins.is_empty() {
+        return nobody.to_owned();
+    }
+    origins.iter().map(Origin::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// All faults as one text for a person.
+pub fn report(faults: &[OptionFault]) -> String {
+    let count = match faults.len() {
+        1 => "1 fault".to_owned(),
+        many => format!("{many} faults"),
+    };
+    let lines: String = faults.iter().map(|fault| format!("  {fault}\n")).collect();
+    format!("flanneld cannot start: {count} in the options\n{lines}`flanneld --help` lists every flag.\n")
+}

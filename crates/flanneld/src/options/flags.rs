@@ -1,0 +1,302 @@
+//! The table of flags: Go flannel's and ours, with their defaults, their meaning and whether this version has
+//! what they ask for. Takes a name, gives the flag, the nearest known name, or the usage text.
+
+use std::fmt;
+
+/// One flag.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Flag {
+    /// The name without dashes.
+    pub name: &'static str,
+    /// The form of its value.
+    pub takes: Takes,
+    /// The value that holds when nobody sets one.
+    pub default: &'static str,
+    /// What it does, in one line.
+    pub meaning: &'static str,
+    /// Whether this version does it.
+    pub support: Support,
+}
+
+/// The form of a flag's value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Takes {
+    /// Yes or no, and yes when only named.
+    Switch,
+    /// One value, shown by this word; the last one holds.
+    One(&'static str),
+    /// One value each time that it is named; all hold.
+    Many(&'static str),
+    /// One value that is never shown.
+    Secret,
+}
+
+/// Whether this version does what a flag asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// It does.
+    Now,
+    /// It will, together with this feature.
+    Later(Feature),
+    /// It takes the flag for the sake of old command lines and does nothing.
+    NoEffect,
+}
+
+/// A part of flannel that this version lacks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Feature {
+    /// Leases in etcd.
+    Etcd,
+    /// Leases in the annotations of Kubernetes nodes.
+    Kubernetes,
+    /// The node's address for packets that leave the pod network.
+    Masquerade,
+    /// Firewall rules that let pod traffic through.
+    ForwardRules,
+    /// A route that drops packets for pods that are gone.
+    BlackholeRoutes,
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Etcd => "the etcd store",
+            Self::Kubernetes => "the Kubernetes store",
+            Self::Masquerade => "masquerading",
+            Self::ForwardRules => "the firewall rules for forwarding",
+            Self::BlackholeRoutes => "blackhole routes",
+        })
+    }
+}
+
+impl Flag {
+    const fn new(name: &'static str, takes: Takes, default: &'static str, meaning: &'static str) -> Self {
+        Self { name, takes, default, meaning, support: Support::Now }
+    }
+
+    const fn switch(name: &'static str, default: &'static str, meaning: &'static str) -> Self {
+        Self::new(name, Takes::Switch, default, meaning)
+    }
+
+    const fn later(mut self, feature: Feature) -> Self {
+        self.support = Support::Later(feature);
+        self
+    }
+
+    const fn without_effect(mut self) -> Self {
+        self.support = Support::NoEffect;
+        self
+    }
+
+    /// The name of the environment variable that stands in for the flag.
+    pub fn variable(&self) -> String {
+        variable(self.name)
+    }
+}
+
+/// The name of the environment variable that stands in for a flag.
+pub fn variable(name: &str) -> String {
+    format!("FLANNELD_{}", name.to_uppercase().replace('-', "_"))
+}
+
+/// Where the CNI plugin looks for the node's subnet, unless told otherwise.
+pub const SUBNET_FILE: &str = "/run/flannel/subnet.env";
+
+use Feature::{BlackholeRoutes, Etcd, ForwardRules, Kubernetes, Masquerade};
+use Takes::{Many, One, Secret};
+
+/// The flags of Go flannel, with its names and its defaults.
+pub static OF_GO: &[Flag] = &[
+    Flag::new("etcd-cafile", One("FILE"), "", "certificate authority of the etcd servers").later(Etcd),
+    Flag::new("etcd-certfile", One("FILE"), "", "certificate shown to etcd").later(Etcd),
+    Flag::new(
+        "etcd-endpoints",
+        One("URLS"),
+        "http://127.0.0.1:4001,http://127.0.0.1:2379",
+        "etcd servers, with commas between",
+    )
+    .later(Etcd),
+    Flag::new("etcd-keyfile", One("FILE"), "", "private key for --etcd-certfile").later(Etcd),
+    Flag::new("etcd-password", Secret, "", "password for etcd").later(Etcd),
+    Flag::new("etcd-prefix", One("KEY"), "/coreos.com/network", "key below which flannel's keys are")
+        .later(Etcd),
+    Flag::new("etcd-username", One("NAME"), "", "user name for etcd").later(Etcd),
+    Flag::new(
+        "healthz-ip",
+        One("IP"),
+        "0.0.0.0",
+        "address of /healthz, /readyz and /metrics; 0.0.0.0 and :: mean all",
+    ),
+    Flag::new("healthz-port", One("PORT"), "0", "port of /healthz, /readyz and /metrics; 0 is off"),
+    Flag::new(
+        "iface",
+        Many("NAME|IP"),
+        "",
+        "interface to other nodes; repeated, the first that fits is taken",
+    ),
+    Flag::new("iface-can-reach", One("IP"), "", "take the interface that leads to this address"),
+    Flag::new("iface-regex", Many("REGEX"), "", "take the interface whose address or name matches; repeats"),
+    Flag::switch("ip-blackhole-route", "false", "drop packets for pods of this node that are gone")
+        .later(BlackholeRoutes),
+    Flag::switch("ip-masq", "false", "give the node's address to packets that leave the pod network")
+        .later(Masquerade),
+    Flag::switch("ip-masq-fully-random-disable", "false", "choose source ports in order, not at random")
+        .later(Masquerade),
+    Flag::switch("iptables-forward-rules", "true", "let pod traffic through the host's firewall")
+        .later(ForwardRules),
+    Flag::new("iptables-resync", One("SECONDS"), "5", "time between two looks at the rules")
+        .later(ForwardRules),
+    Flag::new(
+        "kube-annotation-prefix",
+        One("PREFIX"),
+        "flannel.alpha.coreos.com",
+        "prefix of flannel's annotations on nodes",
+    )
+    .later(Kubernetes),
+    Flag::new("kube-api-url", One("URL"), "", "address of the Kubernetes API server").later(Kubernetes),
+    Flag::switch("kube-subnet-mgr", "false", "keep leases in Kubernetes").later(Kubernetes),
+    Flag::new("kubeconfig-file", One("FILE"), "", "kubeconfig for the API server").later(Kubernetes),
+    Flag::new("log_backtrace_at", One("FILE:N"), "", "accepted, without effect").without_effect(),
+    Flag::new(
+        "net-config-path",
+        One("FILE"),
+        "/etc/kube-flannel/net-conf.json",
+        "network configuration in Kubernetes",
+    )
+    .later(Kubernetes),
+    Flag::new("public-ip", One("IPV4"), "", "IPv4 address that other nodes send to"),
+    Flag::new("public-ipv6", One("IPV6"), "", "IPv6 address that other nodes send to"),
+    Flag::switch("set-node-network-unavailable", "true", "tell Kubernetes that the node's network works")
+        .later(Kubernetes),
+    Flag::new("subnet-file", One("FILE"), SUBNET_FILE, "where the CNI plugin finds this node's subnet"),
+    Flag::new(
+        "subnet-lease-renew-margin",
+        One("MINUTES"),
+        "60",
+        "renew the lease so long before its end; 1 to 1439",
+    )
+    .later(Etcd),
+    Flag::new("v", One("N"), "0", "how much is logged: 0 changes, 1 to 3 reasons too, 4 everything"),
+    Flag::switch("version", "false", "print the version and exit"),
+    Flag::new("vmodule", One("PATTERN=N,..."), "", "accepted, without effect").without_effect(),
+];
+
+/// The flags that only this flannel has.
+pub static OF_OURS: &[Flag] = &[
+    Flag::new("lease-dir", One("DIR"), "", "keep leases as files in this folder"),
+    Flag::new("log-format", One("text|json"), "text", "form of a line in the log"),
+];
+
+/// Every flag.
+pub fn all() -> impl Iterator<Item = &'static Flag> {
+    OF_GO.iter().chain(OF_OURS)
+}
+
+/// The flag of this name.
+pub fn find(name: &str) -> Option<&'static Flag> {
+    all().find(|flag| flag.name == name)
+}
+
+/// The known name that is most like an unknown one, if it is alike at all.
+pub fn nearest(name: &str) -> Option<&'static str> {
+    let (distance, flag) = all().map(|flag| (edits(name, flag.name), flag)).min_by_key(|found| found.0)?;
+    // A third of the letters wrong is a slip; more is another word.
+    (distance <= name.chars().count() / 3).then_some(flag.name)
+}
+
+/// How many letters to add, drop or change to get from one word to the other.
+fn edits(from: &str, to: &str) -> usize {
+    let to: Vec<char> = to.chars().collect();
+    let mut row: Vec<usize> = (0..=to.len()).collect();
+    for (line, letter) in from.chars().enumerate() {
+        let mut corner = row[0];
+        row[0] = line + 1;
+        for (column, other) in to.iter().enumerate() {
+            let change = corner + usize::from(letter != *other);
+            corner = row[column + 1];
+            row[column + 1] = change.min(corner + 1).min(row[column] + 1);
+        }
+    }
+    row[to.len()]
+}
+
+const HOW_TO_WRITE: &str = "\
+A flag is -name or --name, its value the next word or behind `=`. A switch has its value only
+behind `=`: --ip-masq=false. What is not on the command line is taken from the environment:
+FLANNELD_HEALTHZ_PORT stands for --healthz-port. NODE_NAME is this node's name (default: the
+host's). RUST_LOG overrides -v.
+";
+
+/// The text of `--help`.
+pub fn usage(program: &str) -> String {
+    let mut text = format!("Usage: {program} [OPTION]...\n{HOW_TO_WRITE}\nFlags of every flannel:\n");
+    OF_GO.iter().for_each(|flag| describe(flag, &mut text));
+    text.push_str("\nFlags of this flannel only:\n");
+    OF_OURS.iter().for_each(|flag| describe(flag, &mut text));
+    text
+}
+
+fn describe(flag: &Flag, text: &mut String) {
+    let value = match flag.takes {
+        Takes::Switch => String::new(),
+        Takes::One(value) | Takes::Many(value) => format!(" {value}"),
+        Takes::Secret => " SECRET".to_owned(),
+    };
+    let mut notes = Vec::new();
+    if !flag.default.is_empty() {
+        notes.push(format!("default: {}", flag.default));
+    }
+    if let Support::Later(_) = flag.support {
+        notes.push("not in this version".to_owned());
+    }
+    let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
+    let dashes = if flag.name.len() == 1 { "-" } else { "--" };
+    text.push_str(&format!("  {dashes}{}{value}\n        {}{notes}\n", flag.name, flag.meaning));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_holds_every_name_once_and_in_order() {
+        for table in [OF_GO, OF_OURS] {
+            let names: Vec<_> = table.iter().map(|flag| flag.name).collect();
+            let mut sorted = names.clone();
+            sorted.sort_unstable();
+            sorted.dedup();
+            assert_eq!(names, sorted);
+        }
+    }
+
+    #[test]
+    fn a_slip_of_the_pen_finds_the_name_that_was_meant() {
+        let cases = [
+            ("ip-mask", Some("ip-masq")),
+            ("ip_masq", Some("ip-masq")),
+            ("kube-subnet-manager", Some("kube-subnet-mgr")),
+            ("healthzport", Some("healthz-port")),
+            ("interface", None),
+            ("x", None),
+            ("", None),
+            ("kubernetes", None),
+        ];
+        for (name, meant) in cases {
+            assert_eq!(nearest(name), meant, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_usage_names_every_flag_with_its_default_and_meaning() {
+        let text = usage("flanneld");
+        assert!(text.starts_with("Usage: flanneld [OPTION]...\n"), "{text}");
+        for flag in all() {
+            assert!(
+                text.contains(&format!("-{}", flag.name)) && text.contains(flag.meaning),
+                "{}",
+                flag.name
+            );
+            assert!(text.contains(flag.default), "{}", flag.name);
+        }
+    }
+}

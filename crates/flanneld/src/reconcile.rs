@@ -1,0 +1,133 @@
+//! One pass over the kernel: diff, apply, look again, until nothing differs or it is clear that it will not.
+
+use std::collections::BTreeSet;
+
+use flannel_kernel::{Failure, Kernel, LookError};
+use flannel_plan::desired::Plan;
+use flannel_plan::diff::{Change, diff};
+use flannel_plan::look::Scope;
+use flannel_plan::ownership::{self, Observed};
+use flannel_plan::state::{Item, Key, State, Tier};
+
+/// The last look only looks.
+const MOST_LOOKS: u32 = 3;
+
+/// How a pass ended.
+#[derive(Debug, Default)]
+pub struct Settlement {
+    /// How often the kernel was looked at.
+    pub looks: u32,
+    /// What was changed.
+    pub done: Vec<Change>,
+    /// What could not be changed, and why.
+    pub failures: Vec<Trouble>,
+    /// What was left alone because somebody else keeps undoing it.
+    pub held: BTreeSet<Key>,
+    /// What others put next to ours.
+    pub foreign: Vec<Item>,
+    /// What still differs after the last look, whatever the reason.
+    pub left: BTreeSet<Key>,
+}
+
+/// An object that is not as it should be, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// The object.
+    pub key: Key,
+    /// Why, in words, with a way out where one is known.
+    pub why: String,
+}
+
+impl Settlement {
+    /// Whether everything that the node itself needs is in place.
+    pub fn is_wired(&self) -> bool {
+        self.left.iter().all(|key| key.tier() != Tier::Node)
+    }
+}
+
+/// Makes the kernel what the plan says. `admit` is asked before each change; what it declines is left alone.
+pub fn settle(
+    plan: &Plan,
+    scope: &Scope,
+    mut observed: Observed,
+    kernel: &mut impl Kernel,
+    admit: &mut impl FnMut(&Change) -> bool,
+) -> Result<Settlement, LookError> {
+    let mut end = Settlement::default();
+    let desired = without_obstacles(&plan.desired, &observed, &mut end.failures);
+    loop {
+        end.looks += 1;
+        ownership::claim(&desired, &mut observed);
+        let mut changes = diff(&desired, &observed.ours);
+        end.foreign = std::mem::take(&mut observed.foreign);
+        drop(observed);
+        end.left = changes.iter().map(Change::key).chain(missing_links(&plan.desired, &desired)).collect();
+        changes.retain(|change| !is_hopeless(change, &end) && is_admitted(change, &mut end.held, admit));
+        if changes.is_empty() || end.looks == MOST_LOOKS {
+            return Ok(end);
+        }
+        apply(changes, kernel, &mut end);
+        observed = ownership::observed(scope, &kernel.look(scope)?);
+    }
+}
+
+/// A failed try is not repeated in one pass, except for what the node cannot be without.
+fn is_hopeless(change: &Change, end: &Settlement) -> bool {
+    let key = change.key();
+    key.tier() != Tier::Node && end.failures.iter().any(|trouble| trouble.key == key)
+}
+
+fn is_admitted(change: &Change, held: &mut BTreeSet<Key>, admit: &mut impl FnMut(&Change) -> bool) -> bool {
+    let key = change.key();
+    if held.contains(&key) {
+        return false;
+    }
+    let admitted = admit(change);
+    if !admitted {
+        held.insert(key);
+    }
+    admitted
+}
+
+/// Files tell others that the node is wired, so they wait until it is.
+fn apply(changes: Vec<Change>, kernel: &mut impl Kernel, end: &mut Settlement) {
+    end.failures.retain(|trouble| !changes.iter().any(|change| change.key() == trouble.key));
+    let (files, wiring): (Vec<_>, Vec<_>) =
+        changes.into_iter().partition(|change| matches!(change.key(), Key::File(_)));
+    let failures = kernel.apply(&wiring);
+    let wired = !failures.iter().any(|failure| failure.change.key().tier() == Tier::Node);
+    note(wiring, failures, end);
+    if wired && end.failures.iter().all(|trouble| trouble.key.tier() != Tier::Node) {
+        let failures = kernel.apply(&files);
+        note(files, failures, end);
+    }
+}
+
+fn note(changes: Vec<Change>, failures: Vec<Failure>, end: &mut Settlement) {
+    let failed: BTreeSet<Key> = failures.iter().map(|failure| failure.change.key()).collect();
+    end.done.extend(changes.into_iter().filter(|change| !failed.contains(&change.key())));
+    end.failures.extend(failures.into_iter().map(|failure| Trouble {
+        key: failure.change.key(),
+        why: match failure.why.hint() {
+            Some(hint) => format!("{}; {hint}", failure.why),
+            None => failure.why.to_string(),
+        },
+    }));
+}
+
+/// The desired state without devices that others hold, and without what would be put on those.
+fn without_obstacles(desired: &State, observed: &Observed, failures: &mut Vec<Trouble>) -> State {
+    let obstacles = ownership::obstacles(desired, observed);
+    let mut desired = desired.clone();
+    for link in obstacles {
+        let why =
+            format!("{link} is not ours: remove it with `ip link del {}`, or choose another VNI", link.name);
+        failures.push(Trouble { key: Key::Link(link.name), why });
+        desired.retain(|item| item.key() != Key::Link(link.name) && item.link() != Some(link.name));
+    }
+    desired
+}
+
+fn missing_links(planned: &State, desired: &State) -> impl Iterator<Item = Key> {
+    planned.iter().map(|(key, _)| key).filter(|key| desired.get(key).is_none()).cloned()
+}

@@ -1,0 +1,286 @@
+//! Tells people and programs how the node is: log, /readyz, /metrics, systemd and `state.json`.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use flannel_plan::report::{NodeReport, Outcome, RepairLog};
+use flannel_plan::state::{Key, Tier};
+use flannel_plan::underlay::{Choice, Underlay};
+use tracing::{debug, error, info, warn};
+
+use crate::gather::NotYet;
+use crate::http::{Health, Readiness};
+use crate::notify::{self, Supervisor};
+use crate::planned::Planned;
+use crate::reconcile::Settlement;
+use crate::state_file::StateFile;
+use crate::store_link::Word;
+use crate::wake::Damper;
+
+/// A repair that is shorter than this does not make a node unready: a probe must not act on a blink.
+const GRACE: Duration = Duration::from_secs(5);
+/// So many objects are named in one line of the log; the rest is counted.
+const MOST_NAMED: usize = 5;
+
+/// Tells people and programs how the node is.
+pub struct Reporter {
+    health: Arc<Health>,
+    supervisor: Supervisor,
+    state_file: StateFile,
+    repairs: RepairLog,
+    underlay: Option<Underlay>,
+    told: BTreeSet<String>,
+    outcome: Option<Outcome>,
+    foreign: Vec<String>,
+    standing: Standing,
+}
+
+/// Whether the node is ready, and since when it should not be.
+#[derive(Debug, Default)]
+struct Standing {
+    ready: bool,
+    reasons: Vec<String>,
+    notes: Vec<String>,
+    trouble_since: Option<Instant>,
+}
+
+impl Reporter {
+    /// Nothing told so far.
+    pub fn new(health: Arc<Health>, supervisor: Supervisor, state_file: StateFile) -> Self {
+        Self {
+            health,
+            supervisor,
+            state_file,
+            repairs: RepairLog::default(),
+            underlay: None,
+            told: BTreeSet::new(),
+            outcome: None,
+            foreign: Vec::new(),
+            standing: Standing::default(),
+        }
+    }
+
+    /// Tells which interface was chosen, if that is new.
+    pub fn tell_choice(&mut self, choice: Choice) -> Underlay {
+        if self.underlay.as_ref() != Some(&choice.underlay) {
+            let Underlay { link, mtu, public, .. } = &choice.underlay;
+            let public: Vec<String> = public.iter().map(|(_, ip)| ip.to_string()).collect();
+            info!(interface = %link, mtu, public = public.join(","), "external interface chosen");
+            choice.reasons.iter().for_each(|reason| debug!("{reason}"));
+            self.underlay = Some(choice.underlay.clone());
+        }
+        choice.underlay
+    }
+
+    /// Tells what a new plan leaves out, as far as the one before did not.
+    pub fn tell_plan(&mut self, before: Option<&Planned>, planned: &Planned) {
+        let plan = &planned.plan;
+        let odd = plan.refused.iter().map(ToString::to_string).chain(plan.warnings.iter().cloned());
+        let odd: BTreeSet<String> = odd.collect();
+        odd.difference(&self.told).for_each(|line| warn!("{line}"));
+        self.told = odd;
+        let mut ignored = BTreeMap::new();
+        plan.refused.iter().for_each(|refusal| *ignored.entry(refusal.why.label()).or_default() += 1);
+        self.health.metrics.set_ignored(ignored);
+        self.health.metrics.set_peers(plan.peers);
+        if before.is_none_or(|before| before.plan.peers != plan.peers) {
+            info!(peers = plan.peers, ignored = plan.refused.len(), "peers changed");
+        }
+        self.state_file.touch();
+    }
+
+    /// Counts and tells what a pass changed; repairs are named.
+    pub fn tell_changes(&mut self, settlement: &Settlement, repairs: &BTreeSet<Key>) {
+        let now = unix_millis();
+        let mut repaired = BTreeSet::new();
+        for change in &settlement.done {
+            let key = change.key();
+            debug!("{change}");
+            self.health.metrics.count_change(key.kind(), change.verb());
+            if repairs.contains(&key) {
+                repaired.insert(key);
+            }
+        }
+        for key in &repaired {
+            self.repairs.note(key, now);
+            self.health.metrics.count_repair(key.kind());
+        }
+        if !repaired.is_empty() {
+            warn!(objects = repaired.len(), "repaired what something else changed: {}", named(&repaired));
+        } else if !settlement.done.is_empty() {
+            info!(changes = settlement.done.len(), looks = settlement.looks, "kernel changed");
+        }
+        if !settlement.done.is_empty() {
+            self.state_file.touch();
+        }
+    }
+
+    /// Draws the sum of a pass.
+    pub fn conclude(
+        &mut self,
+        pass: Result<Settlement, NotYet>,
+        took: Duration,
+        word: &Word,
+        planned: Option<&Planned>,
+        damper: &Damper,
+    ) {
+        if let Some(heard) = word.heard {
+            self.health.metrics.heard_store(heard);
+        }
+        let reasons = match &pass {
+            Ok(settlement) => self.sum_up(settlement, took, planned),
+            Err(not_yet) => vec![not_yet.to_string()],
+        };
+        let notes = notes(pass.as_ref().ok(), planned, word);
+        self.stand(reasons, notes);
+        if self.state_file.is_due() {
+            self.write_state(planned, damper);
+        }
+    }
+
+    fn sum_up(&mut self, settlement: &Settlement, took: Duration, planned: Option<&Planned>) -> Vec<String> {
+        if !settlement.done.is_empty() {
+            self.health.metrics.settled_in(took);
+        }
+        let failures: Vec<String> = settlement.failures.iter().map(|trouble| trouble.why.clone()).collect();
+        let before = self.outcome.as_ref().map(|outcome| (outcome.settled, outcome.failures.clone()));
+        let outcome = Outcome {
+            settled: settlement.left.is_empty(),
+            looks: settlement.looks,
+            micros: took.as_micros().try_into().unwrap_or(u64::MAX),
+            peers: planned.map_or(0, |planned| planned.plan.peers),
+            objects: planned.map_or(0, |planned| planned.plan.desired.len()),
+            failures: failures.clone(),
+        };
+        if before != Some((outcome.settled, failures)) {
+            self.state_file.touch();
+        }
+        self.outcome = Some(outcome);
+        let foreign: Vec<String> = settlement.foreign.iter().map(ToString::to_string).collect();
+        if foreign != self.foreign {
+            self.foreign = foreign;
+            self.state_file.touch();
+        }
+        why_not_wired(settlement)
+    }
+
+    /// Takes a stand on readiness, and tells it where it is new.
+    fn stand(&mut self, reasons: Vec<String>, notes: Vec<String>) {
+        let standing = &mut self.standing;
+        let blink = |since: Instant| since.elapsed() < GRACE;
+        let ready = if reasons.is_empty() {
+            standing.trouble_since = None;
+            true
+        } else {
+            let since = *standing.trouble_since.get_or_insert_with(Instant::now);
+            standing.ready && blink(since)
+        };
+        let news = (standing.ready, &standing.reasons, &standing.notes) != (ready, &reasons, &notes);
+        if !news {
+            return;
+        }
+        tell_standing(standing, ready, &reasons, &notes);
+        *standing = Standing { ready, reasons, notes, trouble_since: standing.trouble_since };
+        self.tell_outside();
+        self.state_file.touch();
+    }
+
+    fn tell_outside(&self) {
+        let Standing { ready, reasons, notes, .. } = &self.standing;
+        self.health.set_readiness(match ready {
+            true => Readiness::Ready(notes.clone()),
+            false => Readiness::NotReady(reasons.iter().chain(notes).cloned().collect()),
+        });
+        let status = if *ready { "ready".to_owned() } else { format!("not ready: {}", reasons.join("; ")) };
+        let words = [notify::Word::Status(&status), notify::Word::Ready];
+        // Systemd is told READY once; later words of it change nothing.
+        let words = if *ready { &words[..] } else { &words[..1] };
+        if let Err(error) = self.supervisor.tell(words) {
+            debug!(%error, "systemd does not listen");
+        }
+    }
+
+    /// When there is something to do although nothing wakes the loop.
+    pub fn due(&self) -> Option<Instant> {
+        let grace = self.standing.trouble_since.filter(|_| self.standing.ready).map(|since| since + GRACE);
+        [grace, self.state_file.due()].into_iter().flatten().min()
+    }
+
+    /// Says good-bye. The kernel stays as it is.
+    pub fn stop(&self) {
+        info!("stopping; the kernel is left as it is");
+        if let Err(error) = self.supervisor.tell(&[notify::Word::Stopping]) {
+            debug!(%error, "systemd does not listen");
+        }
+    }
+
+    fn write_state(&mut self, planned: Option<&Planned>, damper: &Damper) {
+        let report = NodeReport {
+            version: Cow::Borrowed(env!("CARGO_PKG_VERSION")),
+            pid: std::process::id(),
+            written: unix_millis(),
+            ready: self.standing.ready,
+            reasons: self.standing.reasons.clone(),
+            notes: self.standing.notes.clone(),
+            outcome: self.outcome.clone(),
+            repairs: Cow::Borrowed(self.repairs.all()),
+            contested: damper.contested().map(ToString::to_string).collect(),
+            foreign: self.foreign.clone(),
+            scope: planned.map(|planned| Cow::Borrowed(&planned.scope)),
+            inputs: planned.map(|planned| Cow::Borrowed(&planned.inputs)),
+        };
+        if let Err(error) = self.state_file.write(&report) {
+            warn!(file = %self.state_file.path().display(), %error, "cannot write the state report");
+        }
+    }
+}
+
+fn tell_standing(before: &Standing, ready: bool, reasons: &[String], notes: &[String]) {
+    if reasons != before.reasons {
+        reasons.iter().for_each(|reason| error!("not ready: {reason}"));
+    }
+    if ready && !before.ready {
+        info!("ready");
+    }
+    let known: BTreeSet<&String> = before.notes.iter().collect();
+    notes.iter().filter(|note| !known.contains(note)).for_each(|note| warn!("{note}"));
+}
+
+fn why_not_wired(settlement: &Settlement) -> Vec<String> {
+    if settlement.is_wired() {
+        return Vec::new();
+    }
+    let failed = settlement.failures.iter().filter(|trouble| trouble.key.tier() == Tier::Node);
+    let reasons: Vec<String> = failed.map(|trouble| trouble.why.clone()).collect();
+    if !reasons.is_empty() {
+        return reasons;
+    }
+    let left = settlement.left.iter().filter(|key| key.tier() == Tier::Node);
+    left.map(|key| format!("{key} is not as it should be")).collect()
+}
+
+/// What a person should know although the node is ready.
+fn notes(settlement: Option<&Settlement>, planned: Option<&Planned>, word: &Word) -> Vec<String> {
+    let failed = settlement.into_iter().flat_map(|settlement| &settlement.failures);
+    let failed = failed.filter(|trouble| trouble.key.tier() != Tier::Node).map(|trouble| trouble.why.clone());
+    let held = settlement.into_iter().flat_map(|settlement| &settlement.held);
+    let held = held.map(|key| format!("{key}: something keeps undoing it"));
+    let refused = planned.into_iter().flat_map(|planned| &planned.plan.refused).map(ToString::to_string);
+    let faults = word.snapshot.iter().flat_map(|snapshot| &snapshot.faults).map(ToString::to_string);
+    failed.chain(held).chain(refused).chain(faults).chain(word.read_trouble.clone()).collect()
+}
+
+fn named(keys: &BTreeSet<Key>) -> String {
+    let first: Vec<String> = keys.iter().take(MOST_NAMED).map(ToString::to_string).collect();
+    match keys.len().saturating_sub(MOST_NAMED) {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
+fn unix_millis() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_millis().try_into().unwrap_or(u64::MAX)
+}

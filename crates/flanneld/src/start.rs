@@ -1,0 +1,162 @@
+//! Starts the threads of the daemon and runs the loop until a signal ends it.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::{fs, thread};
+
+use anyhow::Context;
+use flannel_kernel::Linux;
+use flannel_kernel::watch::{Interest, Watch};
+use flannel_leases::Directory;
+use flannel_plan::family::ByFamily;
+use flannel_plan::lease::Announcement;
+use flannel_plan::look::Scope;
+use flannel_plan::report::{NodeReport, report_path};
+use flannel_plan::subnet_env::previous_subnets;
+use flannel_plan::underlay::Underlay;
+use ipnet::IpNet;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use tracing::{debug, error, info, warn};
+
+use crate::daemon::{Daemon, Parts};
+use crate::http::{self, Health};
+use crate::notify::Supervisor;
+use crate::options::{Options, Store};
+use crate::report::Reporter;
+use crate::state_file::StateFile;
+use crate::store_link::{self, LastWord};
+use crate::wake::{Alarm, Wake};
+
+/// Runs the daemon until SIGTERM or SIGINT.
+pub fn run(options: Options) -> anyhow::Result<()> {
+    info!(version = env!("CARGO_PKG_VERSION"), node = %options.owner, "flanneld starts");
+    options.warnings.iter().for_each(|warning| warn!("{warning}"));
+    let health = Arc::new(Health::default());
+    let listener = options.healthz.map(http::bind).transpose()?;
+    let (ring, receiver) = channel();
+    let kernel = Linux::open().context("no netlink socket to the kernel")?;
+    let interest =
+        Arc::new(RwLock::new(Interest { own_ports: vec![kernel.port_id()], ..Interest::default() }));
+    watch_kernel(Arc::clone(&interest), ring.clone())?;
+    let word = LastWord::default();
+    let (wanted, wish) = watch::channel(None);
+    let edge = Edge { health: Arc::clone(&health), listener, ring, word: word.clone(), wish };
+    let subnet_file = options.subnet_file.clone();
+    start_edge(edge, &options, previous(Path::new(&options.subnet_file)))?;
+    let state_file = report_path(&subnet_file);
+    let earlier = earlier_networks(Path::new(&state_file));
+    let reporter = Reporter::new(health, Supervisor::from_environment(), StateFile::new(state_file));
+    let interested = interested_in(interest);
+    let options = Arc::new(options);
+    let parts = Parts { options, kernel, word, wanted, interested, reporter, earlier };
+    Daemon::new(parts).run(&mut Alarm::new(receiver));
+    Ok(())
+}
+
+/// The subnets that this node had before; they are asked for again.
+fn previous(subnet_file: &Path) -> ByFamily<IpNet> {
+    fs::read_to_string(subnet_file).map(|text| previous_subnets(&text)).unwrap_or_default()
+}
+
+/// The pod networks that this instance served before: what it left there is still its own.
+fn earlier_networks(state_file: &Path) -> Vec<IpNet> {
+    let Ok(text) = fs::read(state_file) else { return Vec::new() };
+    match serde_json::from_slice::<NodeReport<'_>>(&text) {
+        Ok(report) => report.scope.map(|scope| scope.networks.clone()).unwrap_or_default(),
+        Err(error) => {
+            debug!(file = %state_file.display(), %error, "the last state report cannot be read");
+            Vec::new()
+        }
+    }
+}
+
+fn interested_in(interest: Arc<RwLock<Interest>>) -> Box<dyn Fn(&Scope, Option<&Underlay>)> {
+    Box::new(move |scope, underlay| {
+        let underlay = underlay.map(|underlay| underlay.link);
+        let mut interest = interest.write().unwrap_or_else(PoisonError::into_inner);
+        let same = interest.links == scope.links && interest.networks == scope.networks;
+        if !same || interest.underlay != underlay {
+            let own_ports = std::mem::take(&mut interest.own_ports);
+            let (links, networks) = (scope.links.clone(), scope.networks.clone());
+            *interest = Interest { links, underlay, networks, own_ports };
+        }
+    })
+}
+
+/// Rings whenever the kernel says that something may have changed.
+fn watch_kernel(interest: Arc<RwLock<Interest>>, ring: Sender<Wake>) -> anyhow::Result<()> {
+    let mut watch = Watch::open(interest).context("the kernel's notices cannot be heard")?;
+    let listen = move || {
+        loop {
+            match watch.wait() {
+                Ok(notice) => debug!(%notice, "the kernel changed"),
+                Err(error) => {
+                    // Without notices there is still the safety look; but nobody should find that out by waiting.
+                    error!(%error, "the kernel's notices are no longer heard: drift is repaired once a minute only");
+                    return;
+                }
+            }
+            if ring.send(Wake::Look).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new()
+        .name("kernel-watch".into())
+        .spawn(listen)
+        .context("no thread for the kernel's notices")?;
+    Ok(())
+}
+
+/// What runs on the async thread.
+struct Edge {
+    health: Arc<Health>,
+    listener: Option<TcpListener>,
+    ring: Sender<Wake>,
+    word: LastWord,
+    wish: watch::Receiver<Option<Announcement>>,
+}
+
+fn start_edge(edge: Edge, options: &Options, previous: ByFamily<IpNet>) -> anyhow::Result<()> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("no async runtime")?;
+    let store = runtime.block_on(async {
+        match &options.store {
+            Store::Directory(dir) => Directory::open(dir, options.owner.clone(), previous),
+        }
+    })?;
+    let work = move || runtime.block_on(run_edge(edge, store));
+    thread::Builder::new().name("edge".into()).spawn(work).context("no thread for the lease store")?;
+    Ok(())
+}
+
+async fn run_edge(edge: Edge, store: Directory) {
+    let Edge { health, listener, ring, word, wish } = edge;
+    if let Some(listener) = listener {
+        tokio::spawn(async move {
+            if let Err(error) = http::serve(listener, health).await {
+                error!(%error, "health and metrics are no longer served");
+            }
+        });
+    }
+    tokio::spawn(stop_on_signal(ring.clone()));
+    store_link::run(store, wish, word, ring).await;
+}
+
+async fn stop_on_signal(ring: Sender<Wake>) {
+    let (Ok(mut terminate), Ok(mut interrupt)) =
+        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
+        error!("signals cannot be heard: end flanneld with SIGKILL, which is just as safe");
+        return;
+    };
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    // The loop has gone already if nobody listens.
+    let _ = ring.send(Wake::Stop);
+}

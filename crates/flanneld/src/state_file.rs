@@ -1,0 +1,70 @@
+//! Writes `state.json` whole, then renames it, at most once a second.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use flannel_plan::report::NodeReport;
+
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The file, and when it may be written again.
+#[derive(Debug)]
+pub struct StateFile {
+    path: PathBuf,
+    written: Option<Instant>,
+    waiting: bool,
+}
+
+impl StateFile {
+    /// A file that is not written yet.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), written: None, waiting: false }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Notes that there is something new to write.
+    pub fn touch(&mut self) {
+        self.waiting = true;
+    }
+
+    /// When it is to be written, if there is something new.
+    pub fn due(&self) -> Option<Instant> {
+        self.waiting.then(|| self.written.map_or_else(Instant::now, |last| last + SHORTEST_PAUSE))
+    }
+
+    /// Whether now is the time.
+    pub fn is_due(&self) -> bool {
+        self.due().is_some_and(|due| due <= Instant::now())
+    }
+
+    /// Writes it.
+    pub fn write(&mut self, report: &NodeReport<'_>) -> io::Result<()> {
+        // Also after a failure: a full disk is not tried again at once.
+        self.written = Some(Instant::now());
+        self.waiting = false;
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        folder.map_or(Ok(()), fs::create_dir_all)?;
+        let draft = self.path.with_extension("json.new");
+        let outcome = write_whole(&draft, report).and_then(|()| fs::rename(&draft, &self.path));
+        if outcome.is_err() {
+            // The draft may not even exist; the first error is the one that matters.
+            _ = fs::remove_file(&draft);
+        }
+        outcome
+    }
+}
+
+fn write_whole(draft: &Path, report: &NodeReport<'_>) -> io::Result<()> {
+    let file: File = OpenOptions::new().write(true).create(true).truncate(true).mode(0o640).open(draft)?;
+    let mut out = BufWriter::new(file);
+    serde_json::to_writer(&mut out, report)?;
+    out.write_all(b"\n")?;
+    out.flush()
+}
