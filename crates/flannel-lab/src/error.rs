@@ -116,6 +116,14 @@ pub enum LabError {
         /// The end of its log.
         log: String,
     },
+    /// The wanted damage makes no sense here.
+    #[error("cannot break {node} so: {why}")]
+    Unbreakable {
+        /// The node.
+        node: String,
+        /// Why not.
+        why: String,
+    },
     /// No answer came.
     #[error("{from} gets no answer from {to}: {why}")]
     NoAnswer {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Machine, Role};
+use crate::net_conf::{Backend, Families};
 use crate::node::Node;
 use crate::owner::Owner;
 use crate::pod::{Pod, check_name};
@@ -21,8 +22,6 @@ use crate::topology::Topology;
 use crate::wait::Interrupt;
 use crate::{LabError, Result, process, program, wiring};
 
-/// The pod network of Go flannel's own examples.
-const NET_CONF: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}"#;
 /// How long flanneld may take on a busy machine until it is ready.
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// The longest name of a lab.
@@ -61,7 +60,7 @@ impl Default for LabOptions {
         Self {
             name: "default".to_owned(),
             topology: Topology::default(),
-            net_conf: NET_CONF.to_owned(),
+            net_conf: Backend::Vxlan.net_conf(Families::V4),
             flanneld_args: Vec::new(),
             flanneld: Flanneld::Started,
             pods_per_node: 1,

@@ -4,13 +4,17 @@
 //! `flanneld`. Nothing of it is in the host's network, and dropping the [`Lab`] removes all of it. Used by
 //! `flannelctl lab` and by the tests of the other crates; needs root.
 
+mod capture;
 mod error;
+mod faults;
 mod flanneld;
 mod http;
 mod lab;
 mod machine;
+mod net_conf;
 mod node;
 mod owner;
+pub mod packet;
 mod pod;
 mod process;
 mod program;
@@ -18,9 +22,12 @@ pub mod topology;
 mod wait;
 mod wiring;
 
+pub use capture::{Capture, PING};
 pub use error::LabError;
+pub use faults::{Broken, Fault};
 pub use lab::{Flanneld, Lab, LabOptions, unique_name};
 pub use machine::Machine;
+pub use net_conf::{Backend, Families};
 pub use node::Node;
 pub use pod::Pod;
 pub use process::{LabProcess, lab_processes};

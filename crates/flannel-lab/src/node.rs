@@ -89,6 +89,12 @@ impl Node {
         self.machine.inside(|| program::run(program::command("ip").args(words.split_whitespace())))?
     }
 
+    /// Gives `ip -o` several lines to do in one process.
+    pub(crate) fn ip_lines(&self, lines: &str) -> Result<String> {
+        self.machine
+            .inside(|| program::run_with_input(program::command("ip").args(["-o", "-batch", "-"]), lines))?
+    }
+
     /// Runs `bridge` inside the node's network: words are separated by spaces.
     pub fn bridge(&self, words: &str) -> Result<String> {
         self.machine.inside(|| program::run(program::command("bridge").args(words.split_whitespace())))?
@@ -112,8 +118,14 @@ impl Node {
         crate::pod::ping(self.name(), self.command("ping", crate::pod::ping_words(to)), to)
     }
 
+    /// The leaf's IPv4 address in its rack.
+    pub(crate) fn gateway(&self) -> IpAddr {
+        self.rack.gateways.first().map_or(self.v4(), ipnet::IpNet::addr)
+    }
+
     /// Cuts the power: all its processes, namespaces and its /run are gone at once; its disk stays.
     pub fn power_off(&self) -> Result<()> {
+        self.remember_pods()?;
         self.machine.cut_power()?;
         // The kernel removes the cable with the node's network, but some time later; a reboot may be sooner.
         let _ = self.switch.ip_batch(&format!("link del {}\n", self.name()));
@@ -149,6 +161,14 @@ impl Node {
     /// Plugs the cable in again.
     pub fn plug(&self) -> Result<()> {
         self.switch.ip_batch(&format!("link set {} up\n", self.name()))
+    }
+
+    /// Whether the cable is pulled.
+    pub fn is_unplugged(&self) -> Result<bool> {
+        let port = self
+            .switch
+            .inside(|| program::run(program::command("ip").args(["link", "show", self.name()])))??;
+        Ok(!port.contains(",UP"))
     }
 
     /// The switch at the other end of the cable; its port has the node's name.

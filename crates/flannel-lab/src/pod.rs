@@ -92,6 +92,29 @@ impl Node {
         paths.into_iter().map(|path| Ok(Pod { node: self, record: record(path)? })).collect()
     }
 
+    /// Keeps the names of the pods over a power failure, as a real node's kubelet is told them again.
+    pub(crate) fn remember_pods(&self) -> Result<()> {
+        let names: Vec<_> = self.pods()?.iter().map(|pod| pod.name().to_owned()).collect();
+        program::write(self.machine.own_folder().join("pods"), &names.join("\n"))
+    }
+
+    /// Starts the pods that a power failure took; those that are there stay.
+    pub(crate) fn restore_pods(&self) -> Result<Vec<Pod<'_>>> {
+        let names = fs::read_to_string(self.machine.own_folder().join("pods")).unwrap_or_default();
+        let there: Vec<_> = self.pods()?.iter().map(|pod| pod.name().to_owned()).collect();
+        let lost = names.lines().filter(|name| !there.iter().any(|known| known == name));
+        let restored = lost.map(|name| self.add_pod(name)).collect::<Result<_>>()?;
+        let _ = fs::remove_file(self.machine.own_folder().join("pods"));
+        Ok(restored)
+    }
+
+    /// The node's IPv4 pod subnet, with the gateway's address, as flanneld wrote it.
+    pub fn pod_subnet(&self) -> Result<IpNet> {
+        let env = self.subnet_env()?;
+        let none = || LabError::Content { path: self.path(SUBNET_FILE), why: "no FLANNEL_SUBNET".to_owned() };
+        env.gateways.first().copied().ok_or_else(none)
+    }
+
     fn subnet_env(&self) -> Result<SubnetEnv> {
         self.machine.require_pid()?;
         let path = self.path(SUBNET_FILE);
