@@ -1,1 +1,60 @@
-//! Empty for now.
+//! Listens to a lease store and hands out whole snapshots.
+//!
+//! A store takes what a node says of itself ([`LeaseStore::publish`]) and gives what all nodes said
+//! ([`LeaseStore::next`]): always everything, never an event, so that nothing is lost by missing one.
+
+mod directory;
+mod error;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use flannel_plan::config::NetworkConfig;
+use flannel_plan::lease::{Announcement, Lease};
+
+pub use directory::Directory;
+pub use error::StoreError;
+
+/// Where nodes claim their subnets and learn of each other.
+pub trait LeaseStore {
+    /// Claims or renews this node's lease under this announcement, and gives it as stored. Idempotent.
+    fn publish(
+        &mut self,
+        announcement: &Announcement,
+    ) -> impl Future<Output = Result<Lease, StoreError>> + Send;
+
+    /// The next whole snapshot: the first call gives at once what is there, later calls wait for a change.
+    ///
+    /// May be dropped at any moment without losing a change. After an error the last snapshot stays in
+    /// force, and the next call tries again at once: the caller chooses the pause.
+    fn next(&mut self) -> impl Future<Output = Result<Snapshot, StoreError>> + Send;
+}
+
+/// All that a store says at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// The config in force, or why there has been none so far.
+    pub config: Result<NetworkConfig, Fault>,
+    /// This node's own lease; none while it has none that fits the config, and must publish to get one.
+    pub own: Option<Arc<Lease>>,
+    /// The leases of all other nodes, in the order of their subnets.
+    pub peers: Vec<Arc<Lease>>,
+    /// What is there but cannot be read; what it said before, if anything, is still in force above.
+    pub faults: Vec<Fault>,
+}
+
+/// A part of a store that cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The file, or the key, in question.
+    pub file: PathBuf,
+    /// What is wrong with it: reads on after its name.
+    pub reason: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.file.display(), self.reason)
+    }
+}

@@ -1,0 +1,177 @@
+//! The embedded store: a directory of JSON files, one for each lease, for single hosts, labs and tests.
+//!
+//! `DIR/config.json` is the net-conf and `DIR/leases/10.244.1.0-24.json` the lease of that subnet. Leases have
+//! no time to live: an owner keeps its subnet until it is released. Takes announcements, gives snapshots.
+//! The directory must be on a local file system: changes that other machines make are not noticed.
+
+mod claim;
+mod lease_file;
+mod lock;
+mod notice;
+mod reading;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use flannel_plan::family::ByFamily;
+use flannel_plan::lease::{Announcement, Lease};
+use ipnet::IpNet;
+use tokio::sync::oneshot;
+
+use crate::{LeaseStore, Snapshot, StoreError};
+use claim::{Claim, fits_config};
+use lock::{Line, Lock, lock_file};
+use notice::{Notices, Suspects};
+use reading::Reading;
+
+const CONFIG: &str = "config.json";
+const LEASES: &str = "leases";
+// A thousand nodes that start together are done in less.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn leases_of(dir: &Path) -> PathBuf {
+    dir.join(LEASES)
+}
+
+/// A lease store in a directory.
+pub struct Directory {
+    dir: PathBuf,
+    owner: String,
+    previous: ByFamily<IpNet>,
+    line: Line,
+    notices: Option<Notices>,
+    suspects: Suspects,
+    reading: Reading,
+    /// The version of the reading that the last snapshot told.
+    told: u64,
+}
+
+impl Directory {
+    /// Opens the store for one owner. `previous` are subnets that it had at some time, which it gets again if
+    /// nobody has them. To be used inside a tokio runtime with I/O and time switched on.
+    pub fn open(
+        dir: impl Into<PathBuf>,
+        owner: impl Into<String>,
+        previous: ByFamily<IpNet>,
+    ) -> Result<Self, StoreError> {
+        let (dir, owner) = (dir.into(), owner.into());
+        if owner.is_empty() {
+            return Err(StoreError::NoOwner);
+        }
+        fs::read_dir(&dir).map_err(|cause| StoreError::NoStore { dir: dir.clone(), cause })?;
+        Ok(Self {
+            dir,
+            owner,
+            previous: previous.map(|_, subnet| subnet.trunc()),
+            line: Line::default(),
+            notices: None,
+            suspects: Suspects::default(),
+            reading: Reading::default(),
+            told: 0,
+        })
+    }
+
+    /// Everything in a store: with no owner to tell it from, every lease is a peer's.
+    pub fn list(dir: &Path) -> Result<Snapshot, StoreError> {
+        let mut reading = Reading::default();
+        reading.look(dir, &Suspects::default())?;
+        Ok(snapshot(&reading, dir, ""))
+    }
+
+    /// Gives the subnets of an owner back, and says which they were. Blocks until the store is free.
+    pub fn release(dir: &Path, owner: &str) -> Result<Arc<Lease>, StoreError> {
+        let (answer, answered) = mpsc::channel();
+        let (line, store, whose) = (Line::default(), dir.to_owned(), owner.to_owned());
+        let job = move |lock: Result<Lock, StoreError>| {
+            let _ = answer.send(lock.and_then(|lock| release(&lock, &store, &whose)));
+        };
+        line.join(dir, Box::new(job))?;
+        answered.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(out_of_patience(&line, dir)))
+    }
+
+    /// Looks at the files once, with a watch on them from before.
+    fn look(&mut self) -> Result<(), StoreError> {
+        if self.suspects.lost {
+            self.notices = None;
+        }
+        let notices = match self.notices.take() {
+            Some(notices) => notices,
+            None => Notices::begin(&self.dir)?,
+        };
+        self.notices.insert(notices).follow_leases()?;
+        self.reading.look(&self.dir, &self.suspects)?;
+        self.suspects = Suspects::default();
+        Ok(())
+    }
+}
+
+impl LeaseStore for Directory {
+    async fn publish(&mut self, announcement: &Announcement) -> Result<Lease, StoreError> {
+        let claim = Claim {
+            dir: self.dir.clone(),
+            owner: self.owner.clone(),
+            announcement: announcement.clone(),
+            previous: self.previous,
+            reading: self.reading.clone(),
+        };
+        let (answer, answered) = oneshot::channel();
+        let job = move |lock: Result<Lock, StoreError>| {
+            // An announcement that its node has given up must not be the last one written.
+            if !answer.is_closed() {
+                let _ = answer.send(lock.and_then(|lock| claim.settle(&lock)));
+            }
+        };
+        self.line.join(&self.dir, Box::new(job))?;
+        match tokio::time::timeout(PATIENCE, answered).await {
+            Ok(Ok(settled)) => settled,
+            Ok(Err(_)) => Err(StoreError::NoAnswer(self.dir.clone())),
+            Err(_) => Err(out_of_patience(&self.line, &self.dir)),
+        }
+    }
+
+    async fn next(&mut self) -> Result<Snapshot, StoreError> {
+        loop {
+            if let Some(notices) = self.notices.as_ref().filter(|_| self.reading.version != 0) {
+                notices.wait(&mut self.suspects).await?;
+            }
+            self.look()?;
+            if self.told != self.reading.version {
+                self.told = self.reading.version;
+                return Ok(snapshot(&self.reading, &self.dir, &self.owner));
+            }
+        }
+    }
+}
+
+fn snapshot(reading: &Reading, dir: &Path, owner: &str) -> Snapshot {
+    let config = reading.config().cloned();
+    let (own, mut peers): (Vec<_>, Vec<_>) =
+        reading.leases().cloned().partition(|lease| lease.owner == owner);
+    peers.sort_by_key(|lease| lease.subnets);
+    // Without a config nobody can say that a lease does not fit.
+    let fitting = own
+        .into_iter()
+        .filter(|own| config.as_ref().map_or(true, |config| fits_config(config, &own.subnets)));
+    Snapshot { own: fitting.min_by_key(|own| own.since), peers, faults: reading.faults(dir), config }
+}
+
+fn release(lock: &Lock, dir: &Path, owner: &str) -> Result<Arc<Lease>, StoreError> {
+    let mut reading = Reading::default();
+    reading.look(dir, &Suspects::default())?;
+    let mut own: Vec<_> = reading.leases().filter(|lease| lease.owner == owner).cloned().collect();
+    own.sort_by_key(|lease| lease.since);
+    for lease in &own {
+        lock.remove(&lease_file::name(lease))?;
+    }
+    own.into_iter().next().ok_or_else(|| StoreError::NotHeld { owner: owner.to_owned(), dir: dir.to_owned() })
+}
+
+fn out_of_patience(line: &Line, dir: &Path) -> StoreError {
+    if line.is_waiting() {
+        StoreError::Locked { lock: lock_file(dir), waited: PATIENCE }
+    } else {
+        StoreError::Slow { dir: dir.to_owned(), waited: PATIENCE }
+    }
+}

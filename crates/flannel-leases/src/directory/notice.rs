@@ -1,0 +1,169 @@
+//! Notices that the store changed: inotify on the directory and on its leases.
+//!
+//! Takes the kernel's events and gives [`Suspects`]: what to look at again. It never says what happened.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::inotify::{self, CreateFlags, Event, ReadFlags, Reader, WatchFlags};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use super::{CONFIG, LEASES, lease_file, leases_of};
+use crate::StoreError;
+
+/// What may have changed since the last look, beyond what a file's stamp tells.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Suspects {
+    /// Something may have changed at all.
+    pub look: bool,
+    /// Events were lost: no stamp is to be trusted.
+    pub all: bool,
+    /// Lease files that were written to.
+    pub leases: BTreeSet<Box<str>>,
+    /// The directory itself went away: nothing will be noticed any more.
+    pub lost: bool,
+}
+
+impl Suspects {
+    /// Whether a file must be read even if its stamp is the same.
+    pub(super) fn include(&self, file_name: &str) -> bool {
+        self.all || self.leases.contains(file_name)
+    }
+
+    fn note(&mut self, event: &Event<'_>, directory: i32) {
+        let gone = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::UNMOUNT | ReadFlags::IGNORED;
+        if event.events().intersects(gone | ReadFlags::QUEUE_OVERFLOW) {
+            self.look = true;
+            self.all = true;
+            self.lost |= event.wd() == directory && event.events().intersects(gone);
+            return;
+        }
+        let Some(name) = event.file_name().and_then(|name| name.to_str().ok()) else { return };
+        if event.wd() == directory {
+            self.look |= name == CONFIG || name == LEASES;
+        } else if lease_file::key(name).is_some() {
+            self.look = true;
+            self.leases.insert(name.into());
+        }
+    }
+}
+
+/// A watch over one store.
+#[derive(Debug)]
+pub(super) struct Notices {
+    events: AsyncFd<OwnedFd>,
+    dir: PathBuf,
+    directory: i32,
+}
+
+impl Notices {
+    /// Begins to watch; needs a tokio runtime.
+    pub(super) fn begin(dir: &Path) -> Result<Self, StoreError> {
+        let wrong = |cause: io::Error| StoreError::Watch { path: dir.to_owned(), cause };
+        let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)
+            .map_err(|errno| wrong(errno.into()))?;
+        let directory = watch(&events, dir).map_err(wrong)?;
+        let events = readable(events).map_err(wrong)?;
+        Ok(Self { events, dir: dir.to_owned(), directory })
+    }
+
+    /// Watches the leases too, as soon as they have a directory; to be called before every look, because
+    /// that directory may be made, or replaced, at any time.
+    pub(super) fn follow_leases(&self) -> Result<(), StoreError> {
+        let path = leases_of(&self.dir);
+        match watch(self.events.get_ref(), &path) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(StoreError::Watch { path, cause }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits until there is something to look at, and adds it to what is known already. A burst is one.
+    pub(super) async fn wait(&self, suspects: &mut Suspects) -> Result<(), StoreError> {
+        let wrong = |cause| StoreError::Watch { path: self.dir.clone(), cause };
+        while !suspects.look {
+            let mut ready = self.events.readable().await.map_err(wrong)?;
+            if let Ok(Err(cause)) = ready.try_io(|events| self.drain(events.get_ref(), suspects)) {
+                return Err(wrong(cause));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes every event that is there; gives `WouldBlock` in the end, which is how tokio learns of it.
+    fn drain(&self, events: &OwnedFd, suspects: &mut Suspects) -> io::Result<()> {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = Reader::new(events, &mut buffer);
+        loop {
+            let event = reader.next()?;
+            suspects.note(&event, self.directory);
+        }
+    }
+}
+
+#[allow(
+    deprecated,
+    reason = "unsound only for values whose descriptor changes or closes early; an `OwnedFd` does neither, \
+              and the successor is an unsafe function"
+)]
+fn readable(events: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
+    AsyncFd::with_interest(events, Interest::READABLE)
+}
+
+fn watch(events: &OwnedFd, path: &Path) -> io::Result<i32> {
+    // Not `MODIFY`: a file that is being written is looked at when the writer closes it.
+    let flags = WatchFlags::CREATE
+        | WatchFlags::CLOSE_WRITE
+        | WatchFlags::MOVED_TO
+        | WatchFlags::MOVED_FROM
+        | WatchFlags::DELETE
+        | WatchFlags::DELETE_SELF
+        | WatchFlags::MOVE_SELF
+        | WatchFlags::ATTRIB
+        | WatchFlags::ONLYDIR;
+    Ok(inotify::add_watch(events, path, flags)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn noticed(notices: &Notices) -> Suspects {
+        let mut suspects = Suspects::default();
+        let end = notices.drain(notices.events.get_ref(), &mut suspects).unwrap_err();
+        assert_eq!(end.kind(), io::ErrorKind::WouldBlock);
+        suspects
+    }
+
+    #[tokio::test]
+    async fn only_what_is_a_config_or_a_lease_is_noticed_and_a_burst_is_noticed_once() {
+        let store = tempfile::tempdir().unwrap();
+        let dir = store.path();
+        let leases = leases_of(dir);
+        let notices = Notices::begin(dir).unwrap();
+        for name in ["lock", ".config.json.swp", "config.json~"] {
+            fs::write(dir.join(name), "x").unwrap();
+        }
+        assert_eq!(noticed(&notices), Suspects::default());
+        fs::create_dir(&leases).unwrap();
+        assert_eq!(noticed(&notices), Suspects { look: true, ..Suspects::default() });
+        notices.follow_leases().unwrap();
+        notices.follow_leases().unwrap();
+        for name in [".unfinished", "README", ".10.244.1.0-24.json"] {
+            fs::write(leases.join(name), "x").unwrap();
+        }
+        assert_eq!(noticed(&notices), Suspects::default());
+        for name in ["a.json", "b.json", "a.json"] {
+            fs::write(leases.join(name), "x").unwrap();
+        }
+        fs::rename(dir.join("config.json~"), dir.join(CONFIG)).unwrap();
+        let named = BTreeSet::from(["a.json".into(), "b.json".into()]);
+        assert_eq!(noticed(&notices), Suspects { look: true, leases: named, ..Suspects::default() });
+        assert_eq!(noticed(&notices), Suspects::default());
+    }
+}

@@ -1,0 +1,226 @@
+//! What the store's files say, kept between looks so that a look reads only what changed.
+//!
+//! Takes the directory and gives leases, config and faults. Garbage is not absence: a file that cannot be
+//! read any more says what it said last, for as long as it is there.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, Metadata};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use flannel_plan::config::NetworkConfig;
+use flannel_plan::lease::Lease;
+
+use super::notice::Suspects;
+use super::{CONFIG, lease_file, leases_of};
+use crate::{Fault, StoreError};
+
+// Far above any real file: only there to keep a stray huge one out of memory.
+const MOST_BYTES: u64 = 256 * 1024;
+
+/// What the store's files said at the last look.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reading {
+    /// Grows with every look that found something changed.
+    pub version: u64,
+    config: Option<NetworkConfig>,
+    config_fault: Option<Fault>,
+    leases: BTreeMap<Box<str>, Entry>,
+    faults: BTreeMap<Box<str>, String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    stamp: Stamp,
+    lease: Arc<Lease>,
+}
+
+/// Tells whether a file is still the one that was read: a digest, because there are thousands of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp(u64);
+
+impl Stamp {
+    fn of(file: &Metadata) -> Self {
+        let mut digest = DefaultHasher::new();
+        (file.ino(), file.mtime(), file.mtime_nsec(), file.size()).hash(&mut digest);
+        Self(digest.finish())
+    }
+}
+
+impl Reading {
+    /// Looks again. What cannot be read is named; only a directory that cannot be listed is an error, and
+    /// then nothing is forgotten.
+    pub(super) fn look(&mut self, dir: &Path, suspects: &Suspects) -> Result<(), StoreError> {
+        let listing = self.list(dir)?;
+        let mut before = std::mem::take(&mut self.leases);
+        let faults_before = std::mem::take(&mut self.faults);
+        let mut changed = self.look_at_config(dir);
+        let mut now = Vec::with_capacity(listing.len());
+        for (name, stamp) in listing {
+            let known = before.remove(&name);
+            let trusted = known.as_ref().is_some_and(|known| known.stamp == stamp)
+                && !suspects.include(&name)
+                && !faults_before.contains_key(&name);
+            let mut lease = known.map(|known| known.lease);
+            if !trusted {
+                let read = self.read_lease(dir, &name, lease.as_ref());
+                changed |= read != lease;
+                lease = read;
+            }
+            now.extend(lease.map(|lease| (name, Entry { stamp, lease })));
+        }
+        self.leases = now.into_iter().collect();
+        changed |= !before.is_empty() || self.faults != faults_before || self.version == 0;
+        self.version += u64::from(changed);
+        Ok(())
+    }
+
+    fn list(&self, dir: &Path) -> Result<BTreeMap<Box<str>, Stamp>, StoreError> {
+        let path = leases_of(dir);
+        let mut listing = BTreeMap::new();
+        let entries = match fs::read_dir(&path) {
+            Err(wrong) if wrong.kind() == io::ErrorKind::NotFound => {
+                fs::metadata(dir).map_err(|cause| StoreError::NoStore { dir: dir.to_owned(), cause })?;
+                return if self.leases.is_empty() { Ok(listing) } else { Err(StoreError::Vanished(path)) };
+            }
+            entries => entries.map_err(StoreError::disk("list", &path))?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(StoreError::disk("list", &path))?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            if lease_file::key(&name).is_some() {
+                add(&mut listing, name.into(), &entry.path(), entry.metadata())?;
+            }
+        }
+        // A file that is replaced while we list may be left out of the list (btrfs does): ask for it by name.
+        for name in self.leases.keys() {
+            if !listing.contains_key(name) {
+                let file = path.join(&**name);
+                add(&mut listing, name.clone(), &file, fs::symlink_metadata(&file))?;
+            }
+        }
+        Ok(listing)
+    }
+
+    /// What a lease's file says, or said last if it cannot be read; nothing if it is not there.
+    fn read_lease(&mut self, dir: &Path, name: &str, before: Option<&Arc<Lease>>) -> Option<Arc<Lease>> {
+        let text = match read_file(&leases_of(dir).join(name)) {
+            Ok(text) => Ok(text?),
+            Err(wrong) => Err(format!("cannot be read: {wrong}")),
+        };
+        let key = lease_file::key(name).unwrap_or_default();
+        match text.and_then(|text| lease_file::read(key, &text)) {
+            // The same lease stays the same allocation, which older snapshots share.
+            Ok(lease) => {
+                Some(before.filter(|before| ***before == lease).cloned().unwrap_or_else(|| lease.into()))
+            }
+            Err(reason) => {
+                self.faults.insert(name.into(), remembering(reason, before));
+                before.cloned()
+            }
+        }
+    }
+
+    fn look_at_config(&mut self, dir: &Path) -> bool {
+        let file = dir.join(CONFIG);
+        let text = match read_file(&file) {
+            Ok(Some(text)) => Ok(text),
+            Ok(None) => Err("is not there: write the net-conf into it".to_owned()),
+            Err(wrong) => Err(format!("cannot be read: {wrong}")),
+        };
+        let parsed = text.and_then(|text| {
+            NetworkConfig::parse(&text).map_err(|wrong| format!("holds no net-conf: {wrong}"))
+        });
+        let (config, fault) = match parsed {
+            Ok(config) => (Some(config), None),
+            Err(reason) => {
+                let reason = remembering(reason, self.config.as_ref());
+                (self.config.clone(), Some(Fault { file, reason }))
+            }
+        };
+        let changed = config != self.config || fault != self.config_fault;
+        (self.config, self.config_fault) = (config, fault);
+        changed
+    }
+
+    /// The config in force, or why there has been none so far.
+    pub(super) fn config(&self) -> Result<&NetworkConfig, Fault> {
+        match (&self.config, &self.config_fault) {
+            (Some(config), _) => Ok(config),
+            (None, Some(fault)) => Err(fault.clone()),
+            (None, None) => Err(Fault { file: CONFIG.into(), reason: "was not looked at".to_owned() }),
+        }
+    }
+
+    /// All leases in force.
+    pub(super) fn leases(&self) -> impl Iterator<Item = &Arc<Lease>> {
+        self.leases.values().map(|entry| &entry.lease)
+    }
+
+    /// Whether the file of that name cannot be read at the moment.
+    pub(super) fn is_unreadable(&self, file_name: &str) -> bool {
+        self.faults.contains_key(file_name)
+    }
+
+    /// The files that cannot be read and never could be, by the keys in their names.
+    pub(super) fn unknown_keys(&self) -> impl Iterator<Item = &str> {
+        let unknown = self.faults.keys().filter(|name| !self.leases.contains_key(*name));
+        unknown.filter_map(|name| lease_file::key(name))
+    }
+
+    /// Everything that cannot be read; the config only if an older one is in force.
+    pub(super) fn faults(&self, dir: &Path) -> Vec<Fault> {
+        let config = self.config_fault.iter().filter(|_| self.config.is_some()).cloned();
+        let leases = leases_of(dir);
+        let leases = self.faults.iter().map(|(name, reason)| (leases.join(&**name), reason.clone()));
+        config.chain(leases.map(|(file, reason)| Fault { file, reason })).collect()
+    }
+}
+
+fn add(
+    listing: &mut BTreeMap<Box<str>, Stamp>,
+    name: Box<str>,
+    path: &Path,
+    found: io::Result<Metadata>,
+) -> Result<(), StoreError> {
+    match found {
+        Err(wrong) if wrong.kind() == io::ErrorKind::NotFound => {}
+        found => {
+            let found = found.map_err(StoreError::disk("look at", path))?;
+            listing.insert(name, Stamp::of(&found));
+        }
+    }
+    Ok(())
+}
+
+fn remembering<T>(reason: String, before: Option<&T>) -> String {
+    match before {
+        Some(_) => reason + "; what it said before stays in force",
+        None => reason,
+    }
+}
+
+/// The content of a file; nothing if it is not there.
+fn read_file(path: &Path) -> io::Result<Option<String>> {
+    let found = match fs::metadata(path) {
+        Err(wrong) if wrong.kind() == io::ErrorKind::NotFound => return Ok(None),
+        found => found?,
+    };
+    // Opening a pipe would wait for a writer.
+    if !found.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut text = String::new();
+    let file = match File::open(path) {
+        Err(wrong) if wrong.kind() == io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    file.take(MOST_BYTES + 1).read_to_string(&mut text)?;
+    if u64::try_from(text.len()).is_ok_and(|length| length > MOST_BYTES) {
+        return Err(io::Error::other(format!("it is larger than {MOST_BYTES} bytes")));
+    }
+    Ok(Some(text))
+}

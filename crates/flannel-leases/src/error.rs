@@ -1,0 +1,128 @@
+//! What can go wrong with a lease store. Each message names the object, the cause and the way out.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+use crate::Fault;
+
+/// A lease store that did not do what was asked of it.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The store itself is not there.
+    #[error("lease store {} cannot be used: {cause}: create the directory, or name another one", dir.display())]
+    NoStore {
+        /// The store's directory.
+        dir: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// A store must know whose lease it keeps.
+    #[error("a lease needs an owner, but this node has no name: set NODE_NAME or the host's name")]
+    NoOwner,
+    /// No config was ever readable, so there is nothing to claim a part of.
+    #[error("no lease can be claimed: {0}")]
+    NoConfig(Fault),
+    /// A file could not be read or changed.
+    #[error("cannot {act} {}: {cause}{}", path.display(), way_out(cause))]
+    Disk {
+        /// What was tried.
+        act: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// Changes cannot be noticed.
+    #[error("cannot watch {} for changes: {cause}{}", path.display(), way_out_of_watching(cause))]
+    Watch {
+        /// The directory.
+        path: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// Leases that were there are gone together with their directory: that is no proof that nodes left.
+    #[error("{} has vanished with all leases; those in force are kept: bring it back, or restart flanneld to begin with none", .0.display())]
+    Vanished(PathBuf),
+    /// Another program does not let go of the lock.
+    #[error("{} has been locked by another program for {waited:?}: `fuser {0}` names it", lock.display())]
+    Locked {
+        /// The lock file.
+        lock: PathBuf,
+        /// How long we stood in line.
+        waited: Duration,
+    },
+    /// The disk does not answer.
+    #[error("{} has not taken a lease within {waited:?}: look at the disk below it", dir.display())]
+    Slow {
+        /// The store's directory.
+        dir: PathBuf,
+        /// How long we waited.
+        waited: Duration,
+    },
+    /// Every subnet is given out.
+    #[error(
+        "no /{subnet_len} is free in {network}, {taken} leases overlap it: release one that nobody needs \
+         (`flannelctl lease release NODE`), or choose a larger network or a longer subnet length"
+    )]
+    NoSubnetLeft {
+        /// The pod network.
+        network: IpNet,
+        /// The prefix length of a node's part.
+        subnet_len: u8,
+        /// How many leases lie in it.
+        taken: usize,
+    },
+    /// There is nothing to release.
+    #[error("{owner} holds no lease in {}: `flannelctl lease list` shows who holds one", dir.display())]
+    NotHeld {
+        /// Whose lease was looked for.
+        owner: String,
+        /// The store's directory.
+        dir: PathBuf,
+    },
+    /// A lease that cannot be written as JSON.
+    #[error("the lease of {owner} cannot be written as JSON: {cause}: a bug, please report it")]
+    Unwritable {
+        /// Whose lease it is.
+        owner: String,
+        /// What is wrong with it.
+        cause: serde_json::Error,
+    },
+    /// The thread that claims a lease ended without an answer.
+    #[error("the claim of a lease in {} ended without an answer: a bug, please report it", .0.display())]
+    NoAnswer(PathBuf),
+}
+
+impl StoreError {
+    /// For `map_err`: a file could not be read or changed.
+    pub(crate) fn disk(act: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |cause| Self::Disk { act, path, cause }
+    }
+}
+
+fn way_out(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            ": free some space there; nothing was changed"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => ": mount it writable",
+        io::ErrorKind::PermissionDenied => ": run as root, or let this user write there",
+        io::ErrorKind::AlreadyExists => ": somebody put it there without taking the lock; try again",
+        _ => "",
+    }
+}
+
+// The same error numbers mean something else here: a limit of the kernel, not the disk.
+fn way_out_of_watching(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::StorageFull => ": raise sysctl fs.inotify.max_user_watches",
+        _ if cause.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) => {
+            ": raise sysctl fs.inotify.max_user_instances"
+        }
+        _ => way_out(cause),
+    }
+}
