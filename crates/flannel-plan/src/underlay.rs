@@ -118,6 +118,7 @@ struct Situation<'a> {
     wishes: &'a Wishes,
     look: &'a Look,
     own: &'a [LinkName],
+    current: Option<&'a Underlay>,
 }
 
 /// Chooses the device that the wishes lead to first and that will do.
@@ -125,7 +126,24 @@ struct Situation<'a> {
 /// Without a wish it is that of the default route; with one there is no falling back to it. A device will do
 /// if it is up, is none of ours (`own_links`), speaks to other hosts, and has a usable address in each family.
 pub fn choose(wishes: &Wishes, look: &Look, own_links: &[LinkName]) -> Result<Choice, NoUnderlay> {
-    let situation = Situation { wishes, look, own: own_links };
+    first_that_will_do(Situation { wishes, look, own: own_links, current: None })
+}
+
+/// Chooses as [`choose`] does, but keeps the addresses in use while the device has them.
+///
+/// Peers send to these. A permanent address that comes later, such as the virtual one of a load balancer,
+/// would otherwise displace one that DHCP gave.
+pub fn choose_again(
+    wishes: &Wishes,
+    look: &Look,
+    own_links: &[LinkName],
+    current: &Underlay,
+) -> Result<Choice, NoUnderlay> {
+    first_that_will_do(Situation { wishes, look, own: own_links, current: Some(current) })
+}
+
+fn first_that_will_do(situation: Situation<'_>) -> Result<Choice, NoUnderlay> {
+    let Situation { wishes, look, .. } = situation;
     let refuse = |refused, hint: &str| {
         Err(NoUnderlay { refused, present: candidate::present(look), hint: hint.to_owned() })
     };

@@ -11,7 +11,7 @@ use flannel_plan::look::{AddressFact, LinkFact, Look, RouteFact};
 use flannel_plan::mac::Mac;
 use flannel_plan::state::{Link, LinkKind, PROTOCOL, PROTOCOL_BOOT, Route, RouteKind};
 use flannel_plan::underlay::{
-    Choice, NoUnderlay, Pattern, Refusal, Underlay, Wishes, best_route, choose, on_link,
+    Choice, NoUnderlay, Pattern, Refusal, Underlay, Wishes, best_route, choose, choose_again, on_link,
 };
 
 fn name(text: &str) -> LinkName {
@@ -428,6 +428,22 @@ fn a_translated_public_address_is_told_to_others_and_not_used_here() {
     assert_eq!(choice.reasons[2], "eth0: other nodes are told 203.0.113.7, by --public-ip");
     let two = host(&HOST.replace("eth0 has 10.0.0.1/24", "eth0 has 10.0.0.9/24\n eth0 has 203.0.113.7/24"));
     assert_eq!(chosen(&wanted, &two).underlay, underlay("eth0", &["203.0.113.7"]));
+}
+
+#[test]
+fn an_address_in_use_is_kept_while_the_device_has_it() {
+    let leased = "eth0\n eth0 has 10.0.0.1/24 leased\n to default via 10.0.0.254 dev eth0\n";
+    let again = |host_now: &str, current: &Underlay| {
+        choose_again(&wishes(V4), &host(host_now), &[name(OWN)], current).unwrap().underlay
+    };
+    let current = choice(&wishes(V4), &host(leased));
+    let with_virtual = format!("{leased} eth0 has 10.0.0.100/32");
+    assert_eq!(choice(&wishes(V4), &host(&with_virtual)), underlay("eth0", &["10.0.0.100"]));
+    assert_eq!(again(&with_virtual, &current), current);
+    let moved = leased.replace("10.0.0.1/24", "10.0.0.7/24");
+    assert_eq!(again(&moved, &current), underlay("eth0", &["10.0.0.7"]));
+    let other_device = with_virtual.replace("eth0", "eth1");
+    assert_eq!(again(&other_device, &current), underlay("eth1", &["10.0.0.100"]));
 }
 
 #[test]

@@ -51,7 +51,8 @@ impl Candidate {
         Ok((underlay, why))
     }
 
-    /// The address of one family: the one that was asked for, else the public one, else the best.
+    /// The address of one family: the one that was asked for, else the public one, else the one in use, else
+    /// the best.
     fn address(&self, situation: Situation<'_>, family: Family) -> Result<(IpAddr, String), String> {
         let usable = usable_addresses(situation.look, self.link, family);
         if let Some(fixed) = self.fixed.get(family) {
@@ -62,6 +63,11 @@ impl Candidate {
         }
         if let Some(public) = situation.wishes.public.get(family).filter(|public| usable.contains(public)) {
             return Ok((*public, format!("as {} says", public_option(family))));
+        }
+        let current = situation.current.filter(|current| current.link == self.link);
+        let current = current.and_then(|current| current.addresses.get(family));
+        if let Some(current) = current.filter(|current| usable.contains(current)) {
+            return Ok((*current, "as before".to_owned()));
         }
         match usable[..] {
             [] => Err(none_usable(situation.look, self.link, family)),
