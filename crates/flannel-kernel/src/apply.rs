@@ -90,8 +90,7 @@ impl<'a> Applying<'a> {
                 for refusal in all {
                     let (place, absence) = self.places[refusal.place];
                     if absence == Absence::IsAFailure || !refusal.why.says_absent() {
-                        let change = &changes[place];
-                        self.fail(change, ApplyError::refused(change, refusal.why));
+                        self.try_again(&changes[place], refusal.why);
                     }
                 }
             }
@@ -104,6 +103,19 @@ impl<'a> Applying<'a> {
         }
         self.outbox.clear();
         self.places.clear();
+    }
+
+    /// Some routes can be made in a longer way; all else has failed.
+    fn try_again(&mut self, change: &Change, why: Refusal) {
+        if let Change::Create(Item::Route(route)) | Change::Replace { to: Item::Route(route), .. } = change
+            && route::needs_a_stepping_stone(route, &why)
+            && let Some(name) = route.link
+            && let Ok(Some(link)) = self.index(name)
+            && route::create_by_a_stepping_stone(self.socket, route, link).is_ok()
+        {
+            return;
+        }
+        self.fail(change, ApplyError::refused(change, why));
     }
 
     fn one(&mut self, change: &Change) -> Result<(), ApplyError> {
@@ -156,9 +168,11 @@ impl<'a> Applying<'a> {
         match link::find(self.socket, link.name).map_err(because)? {
             None => Ok(()),
             // Somebody put another device in its place since we looked; it is not ours to delete.
-            Some(found) if kind_name(&found.link) != kind_name(link) => {
-                Err(ApplyError::NameTaken { name: link.name, found: kind_name(&found.link).into() })
-            }
+            Some(found) if kind_name(&found.link) != kind_name(link) => Err(ApplyError::NameTaken {
+                verb: change.verb(),
+                name: link.name,
+                found: kind_name(&found.link).into(),
+            }),
             Some(_) => match link::remove(self.socket, link.name) {
                 Err(why) if !why.says_absent() => Err(because(why)),
                 _ => Ok(()),
@@ -175,7 +189,11 @@ impl<'a> Applying<'a> {
         let (name, port) = (link.name, vxlan.port);
         if why.is(Errno::EXIST) {
             if let Some(found) = others.iter().find(|other| other.link.name == name) {
-                return ApplyError::NameTaken { name, found: kind_name(&found.link).into() };
+                return ApplyError::NameTaken {
+                    verb: change.verb(),
+                    name,
+                    found: kind_name(&found.link).into(),
+                };
             }
             let same =
                 |other: &Vxlan| (other.vni, other.port) == (vxlan.vni, port) && same_family(other, vxlan);
@@ -222,9 +240,13 @@ fn fits_a_batch(change: &Change) -> bool {
     matches!(item, Item::Address(_) | Item::Fdb(_) | Item::Neighbour(_) | Item::Route(_))
 }
 
-/// The kernel does not turn a forwarding entry of several ways, or of a group of them, into one of a single way.
+/// Whether an entry must be removed before it is made anew, in the same batch.
+///
+/// The kernel never puts a mark on an entry that was made without one, and does not turn an entry of several
+/// ways, or of a group of them, into one of a single way; it answers the first with success.
 fn must_go_first(change: &Change) -> bool {
-    matches!(change, Change::Replace { from: Item::Fdb(from), .. } if from.destination.is_none())
+    let Change::Replace { from: Item::Fdb(from), to: Item::Fdb(to) } = change else { return false };
+    from.destination.is_none() || (to.marked && !from.marked)
 }
 
 fn write_create(outbox: &mut Outbox, item: &Item, link: Option<u32>) {

@@ -49,8 +49,10 @@ pub enum ApplyError {
         link: LinkName,
     },
     /// A device of that name exists.
-    #[error("cannot create {name}: a {found} of that name exists")]
+    #[error("cannot {verb} {name}: a {found} of that name exists")]
     NameTaken {
+        /// What was tried.
+        verb: &'static str,
         /// The name.
         name: LinkName,
         /// The kind of the device that has it.

@@ -6,6 +6,7 @@ use flannel_plan::link_name::LinkName;
 use flannel_plan::look::LinkFact;
 use flannel_plan::mac::Mac;
 use flannel_plan::state::{Link, LinkKind, Vxlan};
+use rustix::io::Errno;
 
 use crate::abi::{
     AF_UNSPEC, IFF_LOOPBACK, IFF_RUNNING, IFF_UP, IFLA_ADDRESS, IFLA_EXT_MASK, IFLA_IFALIAS, IFLA_IFNAME,
@@ -77,34 +78,48 @@ pub(crate) fn create(socket: &mut Socket, link: &Link, vxlan: &Vxlan, parent: u3
     marked
 }
 
-/// Changes a device in place from `from` to `to`; only what differs is touched.
+/// Changes a device in place from `from` to `to`: tries all that differs, and tells the first refusal.
 pub(crate) fn alter(socket: &mut Socket, from: &Link, to: &Link) -> Result<(), Refusal> {
-    if from.mtu != to.mtu {
-        set(socket, to.name, |message| message.number(IFLA_MTU, to.mtu))?;
-    }
-    if from.mac != to.mac {
-        set(socket, to.name, |message| message.attribute(IFLA_ADDRESS, &to.mac.0))?;
-    }
-    if from.alias != to.alias {
-        set(socket, to.name, |message| message.text(IFLA_IFALIAS, &to.alias))?;
-    }
-    if let (LinkKind::Vxlan(have), LinkKind::Vxlan(want)) = (&from.kind, &to.kind)
-        && have != want
+    let mut steps = Vec::new();
+    if from.kind != to.kind
+        && let LinkKind::Vxlan(vxlan) = &to.kind
     {
-        set(socket, to.name, |message| {
+        steps.push(set(socket, to.name, |message| {
             message.nest(IFLA_LINKINFO, |info| {
                 info.text(IFLA_INFO_KIND, "vxlan");
-                info.nest(IFLA_INFO_DATA, |data| vxlan::write_alterable(data, want));
+                info.nest(IFLA_INFO_DATA, |data| vxlan::write_alterable(data, vxlan));
             });
-        })?;
+        }));
     }
-    if from.up == to.up {
-        return Ok(());
+    if from.mtu != to.mtu {
+        steps.push(set_mtu(socket, to));
     }
-    let up = if to.up { IFF_UP } else { 0 };
+    if from.mac != to.mac {
+        steps.push(set(socket, to.name, |message| message.attribute(IFLA_ADDRESS, &to.mac.0)));
+    }
+    if from.alias != to.alias {
+        steps.push(set(socket, to.name, |message| message.text(IFLA_IFALIAS, &to.alias)));
+    }
+    if from.up != to.up {
+        steps.push(raise_or_lower(socket, to));
+    }
+    steps.into_iter().collect()
+}
+
+/// The kernel has no words of its own for the one reason that it has.
+fn set_mtu(socket: &mut Socket, link: &Link) -> Result<(), Refusal> {
+    let words = || format!("an MTU of {} is more than the device below allows", link.mtu);
+    set(socket, link.name, |message| message.number(IFLA_MTU, link.mtu)).map_err(|why| Refusal {
+        message: why.message.or_else(|| why.errno.eq(&Errno::INVAL).then(|| words().into())),
+        errno: why.errno,
+    })
+}
+
+fn raise_or_lower(socket: &mut Socket, link: &Link) -> Result<(), Refusal> {
+    let up = if link.up { IFF_UP } else { 0 };
     socket.request(Outbox::of(RTM_NEWLINK, 0, |message| {
         message.header(&header(0, up, IFF_UP));
-        message.text(IFLA_IFNAME, to.name.as_str());
+        message.text(IFLA_IFNAME, link.name.as_str());
     }))
 }
 

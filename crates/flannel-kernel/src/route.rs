@@ -9,13 +9,13 @@ use ipnet::IpNet;
 use rustix::io::Errno;
 
 use crate::abi::{
-    AF_INET, AF_INET6, IP6_RT_PRIO_USER, NLM_F_CREATE, NLM_F_REPLACE, RT_SCOPE_LINK, RT_SCOPE_NOWHERE,
-    RT_SCOPE_UNIVERSE, RT_TABLE_MAIN, RTA_DST, RTA_ENCAP_TYPE, RTA_GATEWAY, RTA_MULTIPATH, RTA_OIF,
-    RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE, RTA_VIA, RTM_DELROUTE, RTM_F_CLONED, RTM_GETROUTE, RTM_NEWROUTE,
-    RTN_BLACKHOLE, RTN_LOCAL, RTN_MULTICAST, RTN_PROHIBIT, RTN_UNICAST, RTNH_F_ONLINK,
+    AF_INET, AF_INET6, IP6_RT_PRIO_USER, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, RT_SCOPE_LINK,
+    RT_SCOPE_NOWHERE, RT_SCOPE_UNIVERSE, RT_TABLE_MAIN, RTA_DST, RTA_ENCAP_TYPE, RTA_GATEWAY, RTA_MULTIPATH,
+    RTA_OIF, RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE, RTA_VIA, RTM_DELROUTE, RTM_F_CLONED, RTM_GETROUTE,
+    RTM_NEWROUTE, RTN_BLACKHOLE, RTN_LOCAL, RTN_MULTICAST, RTN_PROHIBIT, RTN_UNICAST, RTNH_F_ONLINK,
 };
 use crate::names::Names;
-use crate::netlink::{Outbox, Received, Refusal, Socket, ip, number};
+use crate::netlink::{Outbox, Received, Refusal, Socket, Writer, ip, number};
 
 /// All routes of the main table, IPv4 first; `expected` is how many there may be.
 pub(crate) fn dump(socket: &mut Socket, names: &Names, expected: usize) -> Result<Vec<RouteFact>, Refusal> {
@@ -37,12 +37,41 @@ pub(crate) fn dump(socket: &mut Socket, names: &Names, expected: usize) -> Resul
 
 /// Writes the request that makes a route, in place of whatever has its destination and no metric.
 pub(crate) fn create(outbox: &mut Outbox, route: &Route, link: Option<u32>) {
-    outbox.add(RTM_NEWROUTE, NLM_F_CREATE | NLM_F_REPLACE, |message| {
-        let scope = if route.via.is_none() && route.kind == RouteKind::Unicast {
-            RT_SCOPE_LINK
-        } else {
-            RT_SCOPE_UNIVERSE
-        };
+    write_create(outbox, route, link, NLM_F_REPLACE);
+}
+
+/// Whether a refused route may be made with [`create_by_a_stepping_stone`].
+pub(crate) fn needs_a_stepping_stone(route: &Route, why: &Refusal) -> bool {
+    why.is(Errno::INVAL) && route.onlink && route.destination.addr().is_ipv6()
+}
+
+/// Makes an IPv6 route whose router lies, for the kernel, behind another device.
+///
+/// Only when a route is made, the kernel looks its router up, and refuses if the answer is another device. A
+/// wider route of somebody else has that effect, and so has the very route that is to be replaced. So the router
+/// gets a route of its own for that moment.
+pub(crate) fn create_by_a_stepping_stone(
+    socket: &mut Socket,
+    route: &Route,
+    link: u32,
+) -> Result<(), Refusal> {
+    let via = route.via.ok_or(Errno::INVAL)?;
+    let stone = Route { destination: via.into(), via: None, onlink: false, ..*route };
+    let mut requests: [Outbox; 3] = Default::default();
+    write_create(&mut requests[0], &stone, Some(link), NLM_F_EXCL);
+    create(&mut requests[1], route, Some(link));
+    remove(&mut requests[2], &stone, Some(link));
+    let [lay, make, lift] = requests;
+    socket.request(lay)?;
+    let made = socket.request(make);
+    let lifted = socket.request(lift);
+    made.and(lifted)
+}
+
+fn write_create(outbox: &mut Outbox, route: &Route, link: Option<u32>, flag: u16) {
+    outbox.add(RTM_NEWROUTE, NLM_F_CREATE | flag, |message| {
+        let is_connected = route.via.is_none() && route.kind == RouteKind::Unicast;
+        let scope = if is_connected { RT_SCOPE_LINK } else { RT_SCOPE_UNIVERSE };
         let flags = if route.onlink { RTNH_F_ONLINK } else { 0 };
         write(message, route, link, (scope, flags));
     });
@@ -58,7 +87,7 @@ pub(crate) fn remove(outbox: &mut Outbox, route: &Route, link: Option<u32>) {
     });
 }
 
-fn write(message: &mut crate::netlink::Writer, route: &Route, link: Option<u32>, (scope, flags): (u8, u32)) {
+fn write(message: &mut Writer, route: &Route, link: Option<u32>, (scope, flags): (u8, u32)) {
     let family = family_of(route.destination.addr());
     let kind = if route.kind == RouteKind::Blackhole { RTN_BLACKHOLE } else { RTN_UNICAST };
     let length = route.destination.prefix_len();

@@ -29,6 +29,22 @@ pub fn with_a_nic(test: impl FnOnce(&mut Linux) + Send) {
     });
 }
 
+/// The same with `flannel.1`.
+pub fn with_flannel_1(test: impl FnOnce(&mut Linux) + Send) {
+    with_a_nic(|kernel| {
+        apply(kernel, &create([link(flannel_1()), address("flannel.1", "10.244.1.0/32")]));
+        test(kernel);
+    });
+}
+
+/// The same with `flannel-v6.1`.
+pub fn with_flannel_v6_1(test: impl FnOnce(&mut Linux) + Send) {
+    with_a_nic(|kernel| {
+        apply(kernel, &create([link(flannel_v6_1()), address("flannel-v6.1", "fd00:244:0:1::/128")]));
+        test(kernel);
+    });
+}
+
 /// Runs a test in an empty namespace of its own.
 pub fn in_a_namespace(test: impl FnOnce() + Send) {
     run_inside(&Namespace::Fresh, test).unwrap();
