@@ -56,6 +56,7 @@ pub const RTM_GETNEIGH: u16 = 30;
 pub const IFF_UP: u32 = 0x1;
 pub const IFF_LOOPBACK: u32 = 0x8;
 pub const IFF_RUNNING: u32 = 0x40;
+pub const IFF_LOWER_UP: u32 = 0x1_0000;
 
 pub const IFLA_ADDRESS: u16 = 1;
 pub const IFLA_IFNAME: u16 = 3;

@@ -55,14 +55,20 @@ fn header(address: IpNet, link: u32) -> [u8; 8] {
     [family, address.prefix_len(), 0, RT_SCOPE_UNIVERSE, a, b, c, d]
 }
 
-/// The number of the device that a message about an address is about.
-pub(crate) fn read_link(message: &Received) -> Option<u32> {
-    number(message.payload.get(4..)?)
+/// The number of the device that a message about an address is about, unless the address is of no use to us:
+/// every device has a link-local one, which the kernel mentions several times until it is checked.
+pub(crate) fn read_mention(message: &Received) -> Option<u32> {
+    let (header, mut attributes) = message.split::<8>()?;
+    let is_link_local = attributes.any(|(kind, value)| {
+        kind == IFA_ADDRESS
+            && matches!(ip(value), Some(IpAddr::V6(address)) if address.is_unicast_link_local())
+    });
+    if is_link_local { None } else { number(&header[4..]) }
 }
 
 fn read(message: &Received, names: &Names) -> Option<AddressFact> {
-    let ([_, length, flags, ..], attributes) = message.split::<8>()?;
-    let mut flags = u32::from(*flags);
+    let (header, attributes) = message.split::<8>()?;
+    let (length, mut flags) = (header[1], u32::from(header[2]));
     let (mut local, mut other): (Option<IpAddr>, _) = (None, None);
     for (kind, value) in attributes {
         match kind {
@@ -73,9 +79,9 @@ fn read(message: &Received, names: &Names) -> Option<AddressFact> {
             _ => {}
         }
     }
-    let address = IpNet::new(local.or(other)?, *length).ok()?;
+    let address = IpNet::new(local.or(other)?, length).ok()?;
     Some(AddressFact {
-        link: names.name(read_link(message)?)?,
+        link: names.name(number(&header[4..])?)?,
         address,
         permanent: flags & IFA_F_PERMANENT != 0,
         // The same bit of an IPv4 address only says that it is not the first of its network.

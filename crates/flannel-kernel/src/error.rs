@@ -165,7 +165,9 @@ fn hint_for(object: &str, why: &Refusal) -> Option<String> {
             "the next router is on no network of this node: is the device up, and does it have its address?"
         }
         Errno::NETDOWN => "the device is down: it is brought up at the next look",
-        Errno::ROFS => "the file system is read-only: mount the folder writable into the container",
+        Errno::ROFS => {
+            "the file system is read-only: mount it writable into the container, or run privileged"
+        }
         Errno::NOSPC | Errno::DQUOT => "the file system is full: free some space",
         Errno::ACCESS => "flanneld may not write there: run it as root, and look at AppArmor or SELinux",
         _ => return None,

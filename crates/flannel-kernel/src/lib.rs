@@ -12,6 +12,7 @@ pub mod fake;
 pub mod file;
 mod link;
 mod linux;
+pub mod memory;
 mod names;
 mod neighbour;
 mod netlink;

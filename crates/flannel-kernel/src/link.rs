@@ -9,9 +9,9 @@ use flannel_plan::state::{Link, LinkKind, Vxlan};
 use rustix::io::Errno;
 
 use crate::abi::{
-    AF_UNSPEC, IFF_LOOPBACK, IFF_RUNNING, IFF_UP, IFLA_ADDRESS, IFLA_EXT_MASK, IFLA_IFALIAS, IFLA_IFNAME,
-    IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MTU, IFLA_TXQLEN, NLM_F_CREATE,
-    NLM_F_EXCL, RTEXT_FILTER_SKIP_STATS, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK,
+    AF_UNSPEC, IFF_LOOPBACK, IFF_LOWER_UP, IFF_RUNNING, IFF_UP, IFLA_ADDRESS, IFLA_EXT_MASK, IFLA_IFALIAS,
+    IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MTU, IFLA_TXQLEN,
+    NLM_F_CREATE, NLM_F_EXCL, RTEXT_FILTER_SKIP_STATS, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK,
 };
 use crate::netlink::{Attributes, Outbox, Received, Refusal, Socket, Writer, number};
 use crate::vxlan;
@@ -181,7 +181,8 @@ fn read(message: &Received) -> Option<Found> {
     let (kind, parent) = read_kind(info, loopback);
     // A name that we cannot hold is not ours, and no route of ours goes there.
     let link = Link { name: name?, mac, mtu, up: flags & IFF_UP != 0, alias: alias.into(), kind };
-    let running = flags & IFF_UP != 0 && flags & IFF_RUNNING != 0;
+    // The kernel takes its time to turn RUNNING off after the cable is out; LOWER_UP says it at once.
+    let running = [IFF_UP, IFF_RUNNING, IFF_LOWER_UP].iter().all(|flag| flags & flag != 0);
     let fact = LinkFact { index: number(&header[4..])?, link, running, loopback };
     Some(Found { fact, parent: if parent_is_elsewhere { 0 } else { parent } })
 }

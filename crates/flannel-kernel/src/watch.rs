@@ -200,7 +200,7 @@ fn notice(message: &Received, names: &mut Names, interest: &Interest) -> Option<
             before.into_iter().chain([name]).find(|name| interest.includes(*name)).map(Notice::Link)
         }
         RTM_NEWADDR | RTM_DELADDR => {
-            let link = names.name(address::read_link(message)?)?;
+            let link = names.name(address::read_mention(message)?)?;
             interest.includes(link).then_some(Notice::Address(link))
         }
         RTM_NEWROUTE | RTM_DELROUTE => {
@@ -219,8 +219,8 @@ fn notice_of_entry(message: &Received, names: &Names, interest: &Interest) -> Op
     if mention.fdb {
         return mention.permanent.then_some(Notice::Fdb(link));
     }
-    // A neighbour that is deleted is first made a failed one. What a person or program did has a port; what the
-    // kernel's own ageing did has none, and would wake us all the time.
-    let matters = mention.permanent || message.kind == RTM_DELNEIGH || message.port != 0;
+    // What a person or program did has a port, a removal too: the neighbour first fails, in their name. What the
+    // kernel does by itself has none: ageing, which would wake us all the time, and the end of a removed entry.
+    let matters = mention.permanent || message.port != 0;
     matters.then_some(Notice::Neighbour(link))
 }

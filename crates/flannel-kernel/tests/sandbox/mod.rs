@@ -19,12 +19,19 @@ pub const INSTANCE: &str = "flannel: test";
 
 /// Runs a test in a namespace of its own: `nic` has 10.0.0.1/24 and fd00::1/64, its cable ends in `far`.
 pub fn with_a_nic(test: impl FnOnce(&mut Linux) + Send) {
+    with_an_ipv4_nic(|kernel| {
+        sh("ip addr add fd00::1/64 dev nic nodad");
+        test(kernel);
+    });
+}
+
+/// The same without the IPv6 address, which the kernel would mention whenever it finds the time.
+pub fn with_an_ipv4_nic(test: impl FnOnce(&mut Linux) + Send) {
     in_a_namespace(|| {
         sh("ip link set lo up
             ip link add nic type veth peer name far
             ip link set nic up && ip link set far up
-            ip addr add 10.0.0.1/24 dev nic
-            ip addr add fd00::1/64 dev nic nodad");
+            ip addr add 10.0.0.1/24 dev nic");
         test(&mut Linux::open().unwrap());
     });
 }
@@ -160,7 +167,11 @@ pub fn look(kernel: &mut Linux) -> Look {
 
 /// Everything in a look on devices that carry our mark, as items.
 pub fn ours(kernel: &mut Linux) -> Vec<Item> {
-    let look = look(kernel);
+    ours_in(look(kernel))
+}
+
+/// The same in a look that was taken.
+pub fn ours_in(look: Look) -> Vec<Item> {
     let links: Vec<_> = look
         .links
         .iter()
