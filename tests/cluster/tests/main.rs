@@ -1,0 +1,12 @@
+//! Real flanneld on real namespaces, many nodes, with faults. Needs root, and a flanneld built before:
+//! `cargo build -p flanneld`.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "a test stops at the first surprise, and prints what it measured"
+)]
+
+mod golden;
+mod reach;
