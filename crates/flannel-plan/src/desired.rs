@@ -26,16 +26,27 @@ pub struct Plan {
     pub warnings: Vec<String>,
 }
 
-impl Plan {
+/// A plan in the making.
+#[derive(Debug, Default)]
+pub struct Draft {
+    items: Vec<Item>,
+    peers: usize,
+    /// The leases that are not followed.
+    pub refused: Vec<Refusal>,
+    /// What is odd, and what was done about it.
+    pub warnings: Vec<String>,
+}
+
+impl Draft {
     /// Adds an object.
     pub fn put(&mut self, item: Item) {
-        self.desired.insert(item);
+        self.items.push(item);
     }
 }
 
 /// Decides what this node should look like.
 pub fn plan(inputs: &Inputs) -> Result<Plan, BackendError> {
-    let mut plan = Plan::default();
+    let mut plan = Draft::default();
     let mtu = match &inputs.config.backend {
         Backend::Vxlan(settings) => vxlan::node(settings, inputs, &mut plan)?,
         Backend::HostGw => host_gw::check(&inputs.underlay).map(|()| inputs.underlay.mtu)?,
@@ -44,10 +55,11 @@ pub fn plan(inputs: &Inputs) -> Result<Plan, BackendError> {
     };
     add_peers(inputs, &mut plan);
     plan.put(Item::File(Box::new(subnet_file(inputs, mtu))));
-    Ok(plan)
+    let Draft { items, peers, refused, warnings } = plan;
+    Ok(Plan { desired: items.into_iter().collect(), peers, refused, warnings })
 }
 
-fn add_peers(inputs: &Inputs, plan: &mut Plan) {
+fn add_peers(inputs: &Inputs, plan: &mut Draft) {
     if BackendKind::of(&inputs.config.backend) == BackendKind::Alloc {
         return;
     }

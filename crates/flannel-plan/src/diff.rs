@@ -1,12 +1,13 @@
 //! What has to change for the observed state to become the desired one, in an order that is safe at every step.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::link_name::LinkName;
-use crate::state::{Item, Key, Link, LinkKind, State};
+use crate::state::{Item, Key, Link, LinkKind, State, Vxlan};
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,18 +60,43 @@ impl fmt::Display for Change {
 /// then all other removals backwards: a route never lacks the neighbour and the forwarding entry it needs.
 pub fn diff(desired: &State, observed: &State) -> Vec<Change> {
     let lost = Lost::by_link_changes(desired, observed);
-    let creates = desired.iter().filter_map(|(key, want)| match observed.get(key) {
-        Some(have) if lost.includes(have) => Some(Change::Create(want.clone())),
-        Some(have) if have == want => None,
-        Some(have) => Some(Change::Replace { from: have.clone(), to: want.clone() }),
-        None => Some(Change::Create(want.clone())),
-    });
-    let surplus =
-        observed.iter().rev().filter(|(key, have)| desired.get(key).is_none() && !lost.includes(have));
-    let (first, last): (Vec<_>, Vec<_>) = surplus
-        .map(|(_, item)| Change::Remove(item.clone()))
-        .partition(|change| blocks_a_create(change, desired));
-    first.into_iter().chain(creates).chain(last).collect()
+    let (mut first, mut changes, mut last) = (Vec::new(), Vec::new(), Vec::new());
+    for (want, have) in pairs(desired, observed) {
+        match (want, have.filter(|have| !lost.includes(have))) {
+            (Some(want), None) => changes.push(Change::Create(want.clone())),
+            (Some(want), Some(have)) if want == have => {}
+            (Some(want), Some(have)) => {
+                changes.push(Change::Replace { from: have.clone(), to: want.clone() })
+            }
+            (None, Some(have)) if blocks_a_create(have, desired) => first.push(Change::Remove(have.clone())),
+            (None, Some(have)) => last.push(Change::Remove(have.clone())),
+            (None, None) => {}
+        }
+    }
+    first.extend(changes);
+    first.extend(last.into_iter().rev());
+    first
+}
+
+/// The items of two states, those about the same object side by side.
+fn pairs<'a>(
+    desired: &'a State,
+    observed: &'a State,
+) -> impl Iterator<Item = (Option<&'a Item>, Option<&'a Item>)> {
+    let (mut want, mut have) = (desired.iter().peekable(), observed.iter().peekable());
+    std::iter::from_fn(move || {
+        let order = match (want.peek(), have.peek()) {
+            (Some(want), Some(have)) => want.cmp_object(have),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => return None,
+        };
+        Some(match order {
+            Ordering::Less => (want.next(), None),
+            Ordering::Equal => (want.next(), have.next()),
+            Ordering::Greater => (None, have.next()),
+        })
+    })
 }
 
 /// What of the observed state is gone by the time that the links are as desired.
@@ -82,9 +108,9 @@ struct Lost {
 impl Lost {
     fn by_link_changes(desired: &State, observed: &State) -> Self {
         let mut lost = Self { rebuilt: BTreeSet::new(), without_neighbours: BTreeSet::new() };
-        for (key, item) in observed.iter() {
+        for item in observed.iter() {
             let Item::Link(have) = item else { break }; // links come first
-            let Some(Item::Link(want)) = desired.get(key) else { continue };
+            let Some(Item::Link(want)) = desired.get(&item.key()) else { continue };
             if must_be_rebuilt(have, want) {
                 lost.rebuilt.insert(have.name);
             } else if have.mac != want.mac {
@@ -115,10 +141,11 @@ pub fn must_be_rebuilt(have: &Link, want: &Link) -> bool {
 }
 
 /// The kernel has one vxlan device for a VNI and port: one of ours under another name must go first.
-fn blocks_a_create(change: &Change, desired: &State) -> bool {
-    let Change::Remove(Item::Link(have)) = change else { return false };
+fn blocks_a_create(have: &Item, desired: &State) -> bool {
+    let Item::Link(have) = have else { return false };
     let LinkKind::Vxlan(have) = &have.kind else { return false };
-    desired.iter().map_while(|(_, item)| if let Item::Link(link) = item { Some(link) } else { None }).any(
-        |want| matches!(&want.kind, LinkKind::Vxlan(want) if (want.vni, want.port) == (have.vni, have.port)),
+    let same = |want: &Vxlan| (want.vni, want.port) == (have.vni, have.port);
+    desired.iter().any(
+        |item| matches!(item, Item::Link(want) if matches!(&want.kind, LinkKind::Vxlan(want) if same(want))),
     )
 }

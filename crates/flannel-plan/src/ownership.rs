@@ -35,13 +35,9 @@ pub struct Observed {
 /// Sorts what was found by whose it is.
 pub fn observed(scope: &Scope, look: &Look) -> Observed {
     let sorter = Sorter { scope, links: owned_links(scope, look) };
-    let mut all = Observed::default();
+    let (mut ours, mut foreign) = (Vec::with_capacity(3 * look.routes.len()), Vec::new());
     let mut put = |is_ours: bool, item: Item| {
-        if is_ours {
-            all.ours.insert(item);
-        } else {
-            all.foreign.push(item);
-        }
+        if is_ours { &mut ours } else { &mut foreign }.push(item);
     };
     for fact in look.links.iter().filter(|fact| sorter.concerns_link(&fact.link)) {
         put(sorter.links.contains(&fact.link.name), Item::Link(Box::new(fact.link.clone())));
@@ -66,8 +62,8 @@ pub fn observed(scope: &Scope, look: &Look) -> Observed {
     for fact in look.routes.iter().filter(|fact| sorter.concerns_route(fact)) {
         put(sorter.owns_route(fact), Item::Route(fact.route));
     }
-    all.routes = look.routes.iter().filter(|fact| sorter.is_host_route(fact)).map(host_route).collect();
-    all
+    let routes = look.routes.iter().filter(|fact| sorter.is_host_route(fact)).map(host_route).collect();
+    Observed { ours: ours.into_iter().collect(), foreign, routes }
 }
 
 /// The devices of this instance: by our mark, or by name where no other instance has marked it.

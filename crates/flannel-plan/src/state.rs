@@ -4,7 +4,7 @@
 //! variants of [`Item`] is the order of creation: forwarding entry and neighbour exist before the route that
 //! needs them, and files come last, so that no pod starts on a half-built node.
 
-use std::collections::BTreeMap;
+use std::cmp::Ordering;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -218,6 +218,34 @@ impl Item {
         }
     }
 
+    /// Which of two items comes first; equal if they are about the same object. The same as comparing keys,
+    /// without making them.
+    pub fn cmp_object(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Link(a), Self::Link(b)) => a.name.cmp(&b.name),
+            (Self::Address(a), Self::Address(b)) => (a.link, a.address).cmp(&(b.link, b.address)),
+            (Self::Sysctl(a), Self::Sysctl(b)) => a.path.cmp(&b.path),
+            (Self::Fdb(a), Self::Fdb(b)) => (a.link, a.mac).cmp(&(b.link, b.mac)),
+            (Self::Neighbour(a), Self::Neighbour(b)) => (a.link, a.address).cmp(&(b.link, b.address)),
+            (Self::Route(a), Self::Route(b)) => a.destination.cmp(&b.destination),
+            (Self::File(a), Self::File(b)) => a.path.cmp(&b.path),
+            (a, b) => a.rank().cmp(&b.rank()),
+        }
+    }
+
+    /// The place of its kind in the order of creation.
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Link(_) => 0,
+            Self::Address(_) => 1,
+            Self::Sysctl(_) => 2,
+            Self::Fdb(_) => 3,
+            Self::Neighbour(_) => 4,
+            Self::Route(_) => 5,
+            Self::File(_) => 6,
+        }
+    }
+
     /// The device without which it cannot be.
     pub fn link(&self) -> Option<LinkName> {
         match self {
@@ -351,36 +379,54 @@ impl fmt::Display for Route {
     }
 }
 
-/// A set of items, each object once.
+/// A set of items, each object once, in the order of creation.
+///
+/// A sorted vector rather than a map: a state of thousands of peers is built once and then compared, and
+/// lies in memory without gaps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct State {
-    items: BTreeMap<Key, Item>,
+    items: Vec<Item>,
 }
 
 impl State {
-    /// Puts an item in; an item for the same object is replaced and returned.
+    /// Puts one item in; an item for the same object is replaced and returned. To put in many, collect them.
     pub fn insert(&mut self, item: Item) -> Option<Item> {
-        self.items.insert(item.key(), item)
+        match self.items.binary_search_by(|other| other.cmp_object(&item)) {
+            Ok(at) => Some(std::mem::replace(&mut self.items[at], item)),
+            Err(at) => {
+                self.items.insert(at, item);
+                None
+            }
+        }
     }
 
     /// Takes the item of one object out.
     pub fn remove(&mut self, key: &Key) -> Option<Item> {
-        self.items.remove(key)
+        self.position(key).map(|at| self.items.remove(at))
     }
 
     /// The item of one object.
     pub fn get(&self, key: &Key) -> Option<&Item> {
-        self.items.get(key)
+        self.position(key).map(|at| &self.items[at])
+    }
+
+    fn position(&self, key: &Key) -> Option<usize> {
+        self.items.binary_search_by(|item| item.key().cmp(key)).ok()
     }
 
     /// All items in the order of creation.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (&Key, &Item)> {
+    pub fn iter(&self) -> std::slice::Iter<'_, Item> {
         self.items.iter()
     }
 
+    /// All items in the order of creation, as a slice.
+    pub fn as_slice(&self) -> &[Item] {
+        &self.items
+    }
+
     /// Keeps only the items that a question is answered for with yes.
-    pub fn retain(&mut self, mut keep: impl FnMut(&Item) -> bool) {
-        self.items.retain(|_, item| keep(item));
+    pub fn retain(&mut self, keep: impl FnMut(&Item) -> bool) {
+        self.items.retain(keep);
     }
 
     /// How many objects it has.
@@ -394,22 +440,33 @@ impl State {
     }
 }
 
+/// Of several items for one object the last counts.
 impl FromIterator<Item> for State {
     fn from_iter<I: IntoIterator<Item = Item>>(items: I) -> Self {
-        Self { items: items.into_iter().map(|item| (item.key(), item)).collect() }
+        let mut items: Vec<Item> = items.into_iter().collect();
+        items.sort_by(Item::cmp_object);
+        items.dedup_by(|later, earlier| {
+            let same = later.cmp_object(earlier) == Ordering::Equal;
+            if same {
+                std::mem::swap(later, earlier);
+            }
+            same
+        });
+        items.shrink_to_fit();
+        Self { items }
     }
 }
 
 /// One item a line, in the order of creation: the form of golden files.
 impl fmt::Display for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.items.values().try_for_each(|item| writeln!(f, "{item}"))
+        self.items.iter().try_for_each(|item| writeln!(f, "{item}"))
     }
 }
 
 impl Serialize for State {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(self.items.values())
+        serializer.collect_seq(&self.items)
     }
 }
 

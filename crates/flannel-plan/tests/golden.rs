@@ -92,7 +92,7 @@ fn inputs(case: &Path, (name, v4, v6): (&str, &str, &str)) -> Inputs {
 /// Our objects in the words of `ip` and `bridge`.
 fn in_words(desired: &State) -> (BTreeSet<String>, BTreeSet<String>, BTreeSet<String>) {
     let (mut routes, mut neighbours, mut fdb) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-    for (_, item) in desired.iter() {
+    for item in desired.iter() {
         match item {
             Item::Route(route) => {
                 let onlink = if route.onlink { " onlink" } else { "" };
@@ -139,7 +139,7 @@ fn check_links(node: &Path, desired: &State) {
     let text = read(node.join("link.txt")).replace("\n    ", " ");
     let found: BTreeSet<String> = desired
         .iter()
-        .filter_map(|(_, item)| if let Item::Link(link) = item { Some(link) } else { None })
+        .filter_map(|item| if let Item::Link(link) = item { Some(link) } else { None })
         .map(|link| {
             let line = text.lines().find(|line| line.starts_with(&format!("{}:", link.name))).unwrap();
             let LinkKind::Vxlan(vxlan) = &link.kind else { panic!("{link}") };
@@ -163,7 +163,7 @@ fn check_links(node: &Path, desired: &State) {
 fn check_addresses(node: &Path, desired: &State) {
     let ours = desired
         .iter()
-        .filter_map(|(_, item)| if let Item::Address(a) = item { Some(a.address.to_string()) } else { None });
+        .filter_map(|item| if let Item::Address(a) = item { Some(a.address.to_string()) } else { None });
     let text = read(node.join("address.txt"));
     let words = text.lines().filter(|line| line.contains("inet") && !line.contains("scope link"));
     let golden: BTreeSet<String> =
@@ -172,10 +172,8 @@ fn check_addresses(node: &Path, desired: &State) {
 }
 
 fn check_subnet_env(node: &Path, desired: &State, v6: bool) {
-    let file = desired
-        .iter()
-        .find_map(|(_, item)| if let Item::File(file) = item { Some(file) } else { None })
-        .unwrap();
+    let file =
+        desired.iter().find_map(|item| if let Item::File(file) = item { Some(file) } else { None }).unwrap();
     let golden = read(node.join("subnet.env"));
     // Over IPv6 the tunnel takes 70 bytes, not 50: Go promises packets that do not fit.
     let golden = if v6 { golden.replace("FLANNEL_MTU=1450", "FLANNEL_MTU=1430") } else { golden };

@@ -1,19 +1,21 @@
 //! The loop: wait for a wake-up, gather, plan, settle, report.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use flannel_kernel::Kernel;
+use flannel_kernel::watch::Interest;
 use flannel_plan::backend;
 use flannel_plan::desired;
 use flannel_plan::diff::Change;
 use flannel_plan::inputs::{Inputs, NodeOptions};
 use flannel_plan::lease::Announcement;
+use flannel_plan::link_name::LinkName;
 use flannel_plan::look::Scope;
 use flannel_plan::ownership::{self, Observed};
 use flannel_plan::state::Key;
-use flannel_plan::underlay::Underlay;
+use flannel_plan::underlay::{Choice, Underlay};
 use ipnet::IpNet;
 use tokio::sync::watch;
 use tracing::warn;
@@ -23,12 +25,14 @@ use crate::identity::Identity;
 use crate::options::Options;
 use crate::planned::Planned;
 use crate::reconcile::{self, Settlement};
-use crate::report::Reporter;
+use crate::report::{Pass, Reporter};
 use crate::store_link::{LastWord, Word};
 use crate::wake::{Advice, Alarm, Damper, Wake};
 
 /// Settings change without notice, and a notice may be lost: a look now and then finds it.
 const SAFETY_LOOK: Duration = Duration::from_secs(60);
+/// A pass that changed more objects than this leaves memory behind that is worth giving back.
+const LARGE_PASS: usize = 1000;
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 
 /// What the loop needs of the rest of the daemon.
@@ -41,8 +45,8 @@ pub struct Parts<K> {
     pub word: LastWord,
     /// What the store is to be told of this node.
     pub wanted: watch::Sender<Option<Announcement>>,
-    /// Tells the watch what matters.
-    pub interested: Box<dyn Fn(&Scope, Option<&Underlay>)>,
+    /// What the watch is told to mind.
+    pub interest: Arc<RwLock<Interest>>,
     /// Tells everybody else.
     pub reporter: Reporter,
     /// Pod networks that this instance served before it was started.
@@ -55,6 +59,7 @@ pub struct Daemon<K> {
     node: NodeOptions,
     identity: Identity,
     damper: Damper,
+    underlay: Option<Underlay>,
     planned: Option<Planned>,
     retry: Option<Duration>,
 }
@@ -65,7 +70,7 @@ impl<K: Kernel> Daemon<K> {
         let subnet_file = parts.options.subnet_file.clone().into();
         let node = NodeOptions { subnet_file, ip_masq: parts.options.ip_masq };
         let (identity, damper) = (Identity::default(), Damper::default());
-        Self { parts, node, identity, damper, planned: None, retry: None }
+        Self { parts, node, identity, damper, underlay: None, planned: None, retry: None }
     }
 
     /// Runs until it is told to stop. The kernel is left as it is then.
@@ -73,11 +78,15 @@ impl<K: Kernel> Daemon<K> {
         loop {
             let begun = Instant::now();
             let word = self.parts.word.get();
-            let pass = self.pass(&word, begun);
-            let took = begun.elapsed();
-            alarm.note_pass(took);
-            self.plan_retry(&pass);
-            self.parts.reporter.conclude(pass, took, &word, self.planned.as_ref(), &self.damper);
+            let pass = Pass { result: self.pass(&word, begun), took: begun.elapsed() };
+            alarm.note_pass(pass.took);
+            self.plan_retry(&pass.result);
+            let large = pass.result.as_ref().is_ok_and(|settlement| settlement.done.len() > LARGE_PASS);
+            self.parts.reporter.conclude(&pass, &word, self.planned.as_ref(), &self.damper);
+            drop(word);
+            if large {
+                flannel_kernel::memory::give_back();
+            }
             if alarm.wait(self.next_look()) == Wake::Stop {
                 self.parts.reporter.stop();
                 return;
@@ -93,9 +102,10 @@ impl<K: Kernel> Daemon<K> {
         let subnets = own.map(|own| own.subnets).unwrap_or_default();
         let scope = desired::scope(&self.node, config, &subnets, &self.parts.earlier);
         let look = self.parts.kernel.look(&scope)?;
-        let choice = gather::choose_underlay(&self.parts.options, config, &look, &scope.links);
-        (self.parts.interested)(&scope, choice.as_ref().ok().map(|choice| &choice.underlay));
-        let underlay = self.parts.reporter.tell_choice(choice?);
+        let choice =
+            gather::choose_underlay(&self.parts.options, config, &look, &scope.links, self.underlay.as_ref());
+        self.mind(&scope, choice.as_ref().ok().map(|choice| choice.underlay.link));
+        let underlay = self.follow(choice?);
         let announcement = backend::announce(config, &underlay, &self.identity.macs(config, own, &look)?)?;
         let own = gather::own_lease(snapshot, &announcement);
         self.want(announcement);
@@ -106,6 +116,25 @@ impl<K: Kernel> Daemon<K> {
         let routes = std::mem::take(&mut observed.routes);
         let before = self.replan(Inputs { node, config, underlay, own, peers, routes }, scope)?;
         self.settle(before.as_ref(), observed, now)
+    }
+
+    /// Tells the watch what matters, if that is new.
+    fn mind(&self, scope: &Scope, underlay: Option<LinkName>) {
+        let mut interest = self.parts.interest.write().unwrap_or_else(PoisonError::into_inner);
+        interest.underlay = underlay;
+        if interest.links != scope.links || interest.networks != scope.networks {
+            interest.links.clone_from(&scope.links);
+            interest.networks.clone_from(&scope.networks);
+        }
+    }
+
+    /// Notes the external interface and tells of it, if it is new.
+    fn follow(&mut self, choice: Choice) -> Underlay {
+        if self.underlay.as_ref() != Some(&choice.underlay) {
+            self.parts.reporter.tell_choice(&choice);
+            self.underlay = Some(choice.underlay.clone());
+        }
+        choice.underlay
     }
 
     /// Tells the store what it should say of this node, if that is new.

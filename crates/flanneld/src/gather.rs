@@ -8,7 +8,7 @@ use flannel_plan::config::NetworkConfig;
 use flannel_plan::lease::{Announcement, Lease};
 use flannel_plan::link_name::LinkName;
 use flannel_plan::look::Look;
-use flannel_plan::underlay::{self, Choice, NoUnderlay, Pattern, Wishes};
+use flannel_plan::underlay::{self, Choice, NoUnderlay, Pattern, Underlay, Wishes};
 use regex::Regex;
 
 use crate::options::Options;
@@ -43,12 +43,13 @@ fn because(trouble: &Option<String>) -> String {
     trouble.as_ref().map(|trouble| format!(": {trouble}")).unwrap_or_default()
 }
 
-/// Chooses the external interface, anew at every pass: it may have moved.
+/// Chooses the external interface, anew at every pass: it may have moved. An address that is in use stays.
 pub fn choose_underlay(
     options: &Options,
     config: &NetworkConfig,
     look: &Look,
     links: &[LinkName],
+    current: Option<&Underlay>,
 ) -> Result<Choice, NoUnderlay> {
     let wishes = Wishes {
         families: config.families(),
@@ -57,7 +58,10 @@ pub fn choose_underlay(
         can_reach: options.iface_can_reach,
         public: options.public,
     };
-    underlay::choose(&wishes, look, links)
+    match current {
+        Some(current) => underlay::choose_again(&wishes, look, links, current),
+        None => underlay::choose(&wishes, look, links),
+    }
 }
 
 fn matches(regex: &Regex, look: &Look) -> Pattern {

@@ -1,5 +1,6 @@
 //! One pass over the kernel: diff, apply, look again, until nothing differs or it is clear that it will not.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use flannel_kernel::{Failure, Kernel, LookError};
@@ -8,6 +9,7 @@ use flannel_plan::diff::{Change, diff};
 use flannel_plan::look::Scope;
 use flannel_plan::ownership::{self, Observed};
 use flannel_plan::state::{Item, Key, State, Tier};
+use tracing::debug;
 
 /// The last look only looks.
 const MOST_LOOKS: u32 = 3;
@@ -17,8 +19,8 @@ const MOST_LOOKS: u32 = 3;
 pub struct Settlement {
     /// How often the kernel was looked at.
     pub looks: u32,
-    /// What was changed.
-    pub done: Vec<Change>,
+    /// What was changed, and how.
+    pub done: Vec<(Key, &'static str)>,
     /// What could not be changed, and why.
     pub failures: Vec<Trouble>,
     /// What was left alone because somebody else keeps undoing it.
@@ -61,20 +63,25 @@ pub fn settle(
         let mut changes = diff(&desired, &observed.ours);
         end.foreign = std::mem::take(&mut observed.foreign);
         drop(observed);
-        end.left = changes.iter().map(Change::key).chain(missing_links(&plan.desired, &desired)).collect();
-        changes.retain(|change| !is_hopeless(change, &end) && is_admitted(change, &mut end.held, admit));
+        let declines = |change: &mut Change| {
+            is_hopeless(change, &end.failures) || !is_admitted(change, &mut end.held, admit)
+        };
+        let declined: Vec<Change> = changes.extract_if(.., declines).collect();
         if changes.is_empty() || end.looks == MOST_LOOKS {
+            let left = declined.iter().chain(&changes).map(Change::key);
+            end.left = left.chain(missing(&plan.desired, &desired)).collect();
             return Ok(end);
         }
-        apply(changes, kernel, &mut end);
+        apply(&changes, kernel, &mut end);
+        drop(changes);
         observed = ownership::observed(scope, &kernel.look(scope)?);
     }
 }
 
 /// A failed try is not repeated in one pass, except for what the node cannot be without.
-fn is_hopeless(change: &Change, end: &Settlement) -> bool {
+fn is_hopeless(change: &Change, failures: &[Trouble]) -> bool {
     let key = change.key();
-    key.tier() != Tier::Node && end.failures.iter().any(|trouble| trouble.key == key)
+    key.tier() != Tier::Node && failures.iter().any(|trouble| trouble.key == key)
 }
 
 fn is_admitted(change: &Change, held: &mut BTreeSet<Key>, admit: &mut impl FnMut(&Change) -> bool) -> bool {
@@ -90,22 +97,23 @@ fn is_admitted(change: &Change, held: &mut BTreeSet<Key>, admit: &mut impl FnMut
 }
 
 /// Files tell others that the node is wired, so they wait until it is.
-fn apply(changes: Vec<Change>, kernel: &mut impl Kernel, end: &mut Settlement) {
+fn apply(changes: &[Change], kernel: &mut impl Kernel, end: &mut Settlement) {
     end.failures.retain(|trouble| !changes.iter().any(|change| change.key() == trouble.key));
-    let (files, wiring): (Vec<_>, Vec<_>) =
-        changes.into_iter().partition(|change| matches!(change.key(), Key::File(_)));
-    let failures = kernel.apply(&wiring);
-    let wired = !failures.iter().any(|failure| failure.change.key().tier() == Tier::Node);
-    note(wiring, failures, end);
-    if wired && end.failures.iter().all(|trouble| trouble.key.tier() != Tier::Node) {
-        let failures = kernel.apply(&files);
-        note(files, failures, end);
+    let is_file = |change: &Change| matches!(change.key(), Key::File(_));
+    for part in changes.chunk_by(|a, b| is_file(a) == is_file(b)) {
+        let blocked = end.failures.iter().any(|trouble| trouble.key.tier() == Tier::Node);
+        if !(blocked && part.iter().any(is_file)) {
+            note(part, kernel.apply(part), end);
+        }
     }
 }
 
-fn note(changes: Vec<Change>, failures: Vec<Failure>, end: &mut Settlement) {
+fn note(changes: &[Change], failures: Vec<Failure>, end: &mut Settlement) {
     let failed: BTreeSet<Key> = failures.iter().map(|failure| failure.change.key()).collect();
-    end.done.extend(changes.into_iter().filter(|change| !failed.contains(&change.key())));
+    for change in changes.iter().filter(|change| !failed.contains(&change.key())) {
+        debug!("{change}");
+        end.done.push((change.key(), change.verb()));
+    }
     end.failures.extend(failures.into_iter().map(|failure| Trouble {
         key: failure.change.key(),
         why: match failure.why.hint() {
@@ -116,18 +124,23 @@ fn note(changes: Vec<Change>, failures: Vec<Failure>, end: &mut Settlement) {
 }
 
 /// The desired state without devices that others hold, and without what would be put on those.
-fn without_obstacles(desired: &State, observed: &Observed, failures: &mut Vec<Trouble>) -> State {
-    let obstacles = ownership::obstacles(desired, observed);
-    let mut desired = desired.clone();
-    for link in obstacles {
+fn without_obstacles<'a>(
+    desired: &'a State,
+    observed: &Observed,
+    failures: &mut Vec<Trouble>,
+) -> Cow<'a, State> {
+    let mut free = Cow::Borrowed(desired);
+    for link in ownership::obstacles(desired, observed) {
         let why =
             format!("{link} is not ours: remove it with `ip link del {}`, or choose another VNI", link.name);
         failures.push(Trouble { key: Key::Link(link.name), why });
-        desired.retain(|item| item.key() != Key::Link(link.name) && item.link() != Some(link.name));
+        free.to_mut().retain(|item| item.key() != Key::Link(link.name) && item.link() != Some(link.name));
     }
-    desired
+    free
 }
 
-fn missing_links(planned: &State, desired: &State) -> impl Iterator<Item = Key> {
-    planned.iter().map(|(key, _)| key).filter(|key| desired.get(key).is_none()).cloned()
+/// What was planned and is not even tried.
+fn missing(planned: &State, desired: &State) -> impl Iterator<Item = Key> {
+    let missing = if planned.len() == desired.len() { &[][..] } else { planned.as_slice() };
+    missing.iter().map(Item::key).filter(|key| desired.get(key).is_none())
 }

@@ -21,6 +21,8 @@ use crate::wake::Damper;
 
 /// A repair that is shorter than this does not make a node unready: a probe must not act on a blink.
 const GRACE: Duration = Duration::from_secs(5);
+const WAITING_FOR_STORE: &str = "waiting for the lease store";
+const WAITING_FOR_LEASE: &str = "waiting for a lease";
 /// So many objects are named in one line of the log; the rest is counted.
 const MOST_NAMED: usize = 5;
 
@@ -30,11 +32,18 @@ pub struct Reporter {
     supervisor: Supervisor,
     state_file: StateFile,
     repairs: RepairLog,
-    underlay: Option<Underlay>,
     told: BTreeSet<String>,
     outcome: Option<Outcome>,
     foreign: Vec<String>,
     standing: Standing,
+}
+
+/// A pass over the kernel, ended.
+pub struct Pass {
+    /// How it ended, or why it did not get that far.
+    pub result: Result<Settlement, NotYet>,
+    /// How long it took.
+    pub took: Duration,
 }
 
 /// Whether the node is ready, and since when it should not be.
@@ -54,7 +63,6 @@ impl Reporter {
             supervisor,
             state_file,
             repairs: RepairLog::default(),
-            underlay: None,
             told: BTreeSet::new(),
             outcome: None,
             foreign: Vec::new(),
@@ -62,16 +70,12 @@ impl Reporter {
         }
     }
 
-    /// Tells which interface was chosen, if that is new.
-    pub fn tell_choice(&mut self, choice: Choice) -> Underlay {
-        if self.underlay.as_ref() != Some(&choice.underlay) {
-            let Underlay { link, mtu, public, .. } = &choice.underlay;
-            let public: Vec<String> = public.iter().map(|(_, ip)| ip.to_string()).collect();
-            info!(interface = %link, mtu, public = public.join(","), "external interface chosen");
-            choice.reasons.iter().for_each(|reason| debug!("{reason}"));
-            self.underlay = Some(choice.underlay.clone());
-        }
-        choice.underlay
+    /// Tells which interface was chosen, and why.
+    pub fn tell_choice(&self, choice: &Choice) {
+        let Underlay { link, mtu, public, .. } = &choice.underlay;
+        let public: Vec<String> = public.iter().map(|(_, ip)| ip.to_string()).collect();
+        info!(interface = %link, mtu, public = public.join(","), "external interface chosen");
+        choice.reasons.iter().for_each(|reason| debug!("{reason}"));
     }
 
     /// Tells what a new plan leaves out, as far as the one before did not.
@@ -95,12 +99,10 @@ impl Reporter {
     pub fn tell_changes(&mut self, settlement: &Settlement, repairs: &BTreeSet<Key>) {
         let now = unix_millis();
         let mut repaired = BTreeSet::new();
-        for change in &settlement.done {
-            let key = change.key();
-            debug!("{change}");
-            self.health.metrics.count_change(key.kind(), change.verb());
-            if repairs.contains(&key) {
-                repaired.insert(key);
+        for (key, verb) in &settlement.done {
+            self.health.metrics.count_change(key.kind(), verb);
+            if repairs.contains(key) {
+                repaired.insert(key.clone());
             }
         }
         for key in &repaired {
@@ -118,22 +120,18 @@ impl Reporter {
     }
 
     /// Draws the sum of a pass.
-    pub fn conclude(
-        &mut self,
-        pass: Result<Settlement, NotYet>,
-        took: Duration,
-        word: &Word,
-        planned: Option<&Planned>,
-        damper: &Damper,
-    ) {
+    pub fn conclude(&mut self, pass: &Pass, word: &Word, planned: Option<&Planned>, damper: &Damper) {
         if let Some(heard) = word.heard {
             self.health.metrics.heard_store(heard);
         }
-        let reasons = match &pass {
-            Ok(settlement) => self.sum_up(settlement, took, planned),
+        let reasons = match &pass.result {
+            Ok(settlement) => self.sum_up(settlement, pass.took, planned),
+            // The first moments: nothing is wrong, and what comes next is told anyway.
+            Err(NotYet::NoWord(None)) => vec![WAITING_FOR_STORE.to_owned()],
+            Err(NotYet::NoLease(None)) => vec![WAITING_FOR_LEASE.to_owned()],
             Err(not_yet) => vec![not_yet.to_string()],
         };
-        let notes = notes(pass.as_ref().ok(), planned, word);
+        let notes = notes(pass.result.as_ref().ok(), planned, word);
         self.stand(reasons, notes);
         if self.state_file.is_due() {
             self.write_state(planned, damper);
@@ -239,7 +237,10 @@ impl Reporter {
 
 fn tell_standing(before: &Standing, ready: bool, reasons: &[String], notes: &[String]) {
     if reasons != before.reasons {
-        reasons.iter().for_each(|reason| error!("not ready: {reason}"));
+        reasons.iter().for_each(|reason| match reason.as_str() {
+            WAITING_FOR_STORE | WAITING_FOR_LEASE => debug!("{reason}"),
+            reason => error!("not ready: {reason}"),
+        });
     }
     if ready && !before.ready {
         info!("ready");

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::{fs, thread};
 
 use anyhow::Context;
@@ -12,10 +12,8 @@ use flannel_kernel::watch::{Interest, Watch};
 use flannel_leases::Directory;
 use flannel_plan::family::ByFamily;
 use flannel_plan::lease::Announcement;
-use flannel_plan::look::Scope;
 use flannel_plan::report::{NodeReport, report_path};
 use flannel_plan::subnet_env::previous_subnets;
-use flannel_plan::underlay::Underlay;
 use ipnet::IpNet;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -34,6 +32,7 @@ use crate::wake::{Alarm, Wake};
 pub fn run(options: Options) -> anyhow::Result<()> {
     info!(version = env!("CARGO_PKG_VERSION"), node = %options.owner, "flanneld starts");
     options.warnings.iter().for_each(|warning| warn!("{warning}"));
+    flannel_kernel::memory::use_one_pool();
     let health = Arc::new(Health::default());
     let listener = options.healthz.map(http::bind).transpose()?;
     let (ring, receiver) = channel();
@@ -49,9 +48,8 @@ pub fn run(options: Options) -> anyhow::Result<()> {
     let state_file = report_path(&subnet_file);
     let earlier = earlier_networks(Path::new(&state_file));
     let reporter = Reporter::new(health, Supervisor::from_environment(), StateFile::new(state_file));
-    let interested = interested_in(interest);
     let options = Arc::new(options);
-    let parts = Parts { options, kernel, word, wanted, interested, reporter, earlier };
+    let parts = Parts { options, kernel, word, wanted, interest, reporter, earlier };
     Daemon::new(parts).run(&mut Alarm::new(receiver));
     Ok(())
 }
@@ -71,19 +69,6 @@ fn earlier_networks(state_file: &Path) -> Vec<IpNet> {
             Vec::new()
         }
     }
-}
-
-fn interested_in(interest: Arc<RwLock<Interest>>) -> Box<dyn Fn(&Scope, Option<&Underlay>)> {
-    Box::new(move |scope, underlay| {
-        let underlay = underlay.map(|underlay| underlay.link);
-        let mut interest = interest.write().unwrap_or_else(PoisonError::into_inner);
-        let same = interest.links == scope.links && interest.networks == scope.networks;
-        if !same || interest.underlay != underlay {
-            let own_ports = std::mem::take(&mut interest.own_ports);
-            let (links, networks) = (scope.links.clone(), scope.networks.clone());
-            *interest = Interest { links, underlay, networks, own_ports };
-        }
-    })
 }
 
 /// Rings whenever the kernel says that something may have changed.

@@ -10,8 +10,10 @@ use flannel_plan::state::Key;
 const QUIET: Duration = Duration::from_millis(2);
 /// How long a burst is waited for at most.
 const LONGEST_BURST: Duration = Duration::from_millis(20);
-/// After a pass, this many times its length passes before the next: at most a quarter of one core is used.
+/// After a pass, this many times its length passes before the next, so that a storm of notices cannot take a
+/// whole core; but no longer than a repair may take.
 const REST: u32 = 3;
+const LONGEST_REST: Duration = Duration::from_millis(50);
 
 /// Why to look again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +39,7 @@ impl Alarm {
 
     /// Notes how long a pass took, so that passes never eat a whole core.
     pub fn note_pass(&mut self, took: Duration) {
-        self.rested_at = Instant::now() + took * REST;
+        self.rested_at = Instant::now() + (took * REST).min(LONGEST_REST);
     }
 
     /// Waits for the next wake-up, or until `latest`; a burst of wake-ups is one.

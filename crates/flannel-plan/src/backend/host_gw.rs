@@ -2,7 +2,7 @@
 
 use crate::backend::BackendError;
 use crate::backend::vxlan::direct_route;
-use crate::desired::Plan;
+use crate::desired::Draft;
 use crate::inputs::Inputs;
 use crate::peers::{Peer, Refusal, Why};
 use crate::state::Item;
@@ -22,7 +22,7 @@ pub fn check(underlay: &Underlay) -> Result<(), BackendError> {
 }
 
 /// Adds what the peers need: a route each, if they are on this segment.
-pub fn peers(inputs: &Inputs, peers: &[Peer<'_>], plan: &mut Plan) {
+pub fn peers(inputs: &Inputs, peers: &[Peer<'_>], plan: &mut Draft) {
     for (peer, end) in peers.iter().flat_map(|peer| peer.ends.iter().map(move |(_, end)| (peer, end))) {
         match on_link(&inputs.routes, end.public) {
             Some(link) => plan.put(Item::Route(direct_route(end, link))),

@@ -4,7 +4,7 @@
 
 use crate::backend::BackendError;
 use crate::config::{NetworkConfig, VxlanConfig};
-use crate::desired::Plan;
+use crate::desired::Draft;
 use crate::family::{ByFamily, Family};
 use crate::inputs::Inputs;
 use crate::lease::BackendData;
@@ -91,7 +91,7 @@ pub fn device_mtu(
 }
 
 /// Adds what the node itself needs; returns the MTU for pods.
-pub fn node(vxlan: &VxlanConfig, inputs: &Inputs, plan: &mut Plan) -> Result<u32, BackendError> {
+pub fn node(vxlan: &VxlanConfig, inputs: &Inputs, plan: &mut Draft) -> Result<u32, BackendError> {
     let macs = super::macs(&inputs.own.announcement);
     let mut smallest = u32::MAX;
     for (family, name) in links(vxlan, &inputs.config).iter() {
@@ -103,7 +103,8 @@ pub fn node(vxlan: &VxlanConfig, inputs: &Inputs, plan: &mut Plan) -> Result<u32
             vni: vxlan.vni,
             port: vxlan.port,
             parent: Some(inputs.underlay.link),
-            local: inputs.underlay.public.get(family).copied(),
+            // The interface's own address: the kernel sends nothing from an address that is not the host's.
+            local: inputs.underlay.addresses.get(family).copied(),
             learning: vxlan.learning,
             gbp: vxlan.gbp,
         });
@@ -122,7 +123,7 @@ pub fn accept_ra(link: LinkName) -> Box<str> {
 }
 
 /// Adds what the peers need.
-pub fn peers(vxlan: &VxlanConfig, inputs: &Inputs, peers: &[Peer<'_>], plan: &mut Plan) {
+pub fn peers(vxlan: &VxlanConfig, inputs: &Inputs, peers: &[Peer<'_>], plan: &mut Draft) {
     let tunnels = links(vxlan, &inputs.config);
     for (family, end) in peers.iter().flat_map(|peer| peer.ends.iter()) {
         let direct = if vxlan.direct_routing { on_link(&inputs.routes, end.public) } else { None };
