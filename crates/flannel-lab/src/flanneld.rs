@@ -102,6 +102,18 @@ impl Node {
         self.start_flanneld([] as [&str; 0])
     }
 
+    /// Whether flanneld says that it is ready; if not, why in a few words.
+    pub fn readiness(&self) -> std::result::Result<(), String> {
+        if !self.flanneld_lives() {
+            return Err("not running".to_owned());
+        }
+        match self.http_get(HEALTH_PORT, "/readyz") {
+            Ok((200, _)) => Ok(()),
+            Ok((code, body)) => Err(format!("{code} {}", body.trim())),
+            Err(why) => Err(why.to_string()),
+        }
+    }
+
     /// Waits until flanneld says that it is ready.
     pub fn wait_ready(&self, limit: Duration) -> Result<()> {
         let what = format!("flanneld on {} to be ready", self.name());
@@ -112,11 +124,7 @@ impl Node {
                     log: self.log_end(),
                 }));
             }
-            match self.http_get(HEALTH_PORT, "/readyz") {
-                Ok((200, _)) => Ok(Ok(())),
-                Ok((code, body)) => Err(format!("{code} {body}\n{}", self.log_end())),
-                Err(why) => Err(format!("{why}\n{}", self.log_end())),
-            }
+            self.readiness().map(Ok).map_err(|why| format!("{why}\n{}", self.log_end()))
         });
         ready?
     }

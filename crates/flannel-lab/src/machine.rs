@@ -43,9 +43,8 @@ router) echo 1 > ipv6/conf/all/forwarding; echo 0 > ipv6/conf/default/accept_dad
 switch) echo 1 > ipv6/conf/default/disable_ipv6 ;;
 esac
 cd /
-trap '' CHLD
 echo ready
-exec sleep infinity >/dev/null 2>&1
+exec env --ignore-signal=CHLD sleep infinity >/dev/null 2>&1
 "#;
 
 /// What a machine is for.

@@ -120,7 +120,7 @@ impl Node {
 
     /// The leaf's IPv4 address in its rack.
     pub(crate) fn gateway(&self) -> IpAddr {
-        self.rack.gateways.first().map_or(self.v4(), ipnet::IpNet::addr)
+        self.rack.gateway()
     }
 
     /// Cuts the power: all its processes, namespaces and its /run are gone at once; its disk stays.

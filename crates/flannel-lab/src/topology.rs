@@ -5,6 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use flannel_plan::mac::Mac;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
@@ -126,6 +127,16 @@ impl Topology {
 }
 
 impl Rack {
+    /// The leaf's IPv4 address inside the rack.
+    pub fn gateway(&self) -> IpAddr {
+        self.gateways.first().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpNet::addr)
+    }
+
+    /// The MAC of the leaf's port inside the rack.
+    pub fn gateway_mac(&self) -> Mac {
+        mac_of(self.gateway())
+    }
+
     fn numbered(index: usize, prefix: u8) -> Self {
         let (number, net) = (index + 1, rack_octet(index));
         let far = |end: u8| v4([172, 31, small(index), end], 31);
@@ -141,6 +152,11 @@ impl Rack {
 }
 
 impl NodeSpec {
+    /// The MAC of its card, made from its IPv4 address: it stays over a reboot, as that of a real card.
+    pub fn mac(&self) -> Mac {
+        mac_of(self.v4())
+    }
+
     /// The node's IPv4 address: what other nodes know it by.
     pub fn v4(&self) -> IpAddr {
         self.addresses.first().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpNet::addr)
@@ -162,6 +178,14 @@ impl NodeSpec {
             ],
         }
     }
+}
+
+fn mac_of(address: IpAddr) -> Mac {
+    let [a, b, c, d] = match address {
+        IpAddr::V4(v4) => v4.octets(),
+        IpAddr::V6(_) => [0; 4],
+    };
+    Mac([2, 0, a, b, c, d])
 }
 
 fn rack_octet(index: usize) -> u8 {

@@ -6,6 +6,7 @@
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv6Addr};
 
+use flannel_plan::mac::Mac;
 use ipnet::{IpNet, Ipv6Net};
 
 use crate::topology::{NodeSpec, Rack, Topology};
@@ -19,7 +20,7 @@ const SWITCH: &str = "switch";
 
 /// The switch of a rack, and the cable to its leaf. Without snooping: no querier keeps v6 neighbours alive.
 pub(crate) fn rack_lines(rack: &Rack, leaf_pid: u32) -> String {
-    let mac = rack.gateways.first().map(mac_of).unwrap_or_default();
+    let mac = rack.gateway_mac();
     format!(
         "link add {SWITCH} up type bridge mcast_snooping 0\n\
          link add {} master {SWITCH} up type veth peer name {RACK_PORT} address {mac} netns {leaf_pid}\n",
@@ -29,7 +30,7 @@ pub(crate) fn rack_lines(rack: &Rack, leaf_pid: u32) -> String {
 
 /// The cable from the rack's switch to a node.
 pub(crate) fn cable_lines(node: &NodeSpec, node_pid: u32) -> String {
-    let mac = node.addresses.first().map(mac_of).unwrap_or_default();
+    let mac = node.mac();
     format!(
         "link add {} master {SWITCH} up type veth peer name {CARD} address {mac} netns {node_pid}\n",
         node.name
@@ -39,8 +40,7 @@ pub(crate) fn cable_lines(node: &NodeSpec, node_pid: u32) -> String {
 /// A node's own side: addresses, and the default routes to its leaf.
 pub(crate) fn node_lines(node: &NodeSpec, rack: &Rack) -> String {
     let mut lines = format!("link set {CARD} addrgenmode none\n") + &up([CARD]);
-    let link_local = node.addresses.first().map(|address| link_local_of(*address));
-    let addresses = node.addresses.iter().copied().chain(link_local);
+    let addresses = node.addresses.iter().copied().chain([link_local_of(node.mac())]);
     addresses.for_each(|address| add_address(&mut lines, address, CARD));
     rack.gateways.iter().for_each(|gateway| add_route(&mut lines, "default", gateway.addr()));
     lines
@@ -85,23 +85,10 @@ pub(crate) fn add_address(lines: &mut String, address: IpNet, device: &str) {
 }
 
 /// The address that the kernel would make from the card's MAC, but usable at once.
-fn link_local_of(address: IpNet) -> IpNet {
-    let [a, b, c, d] = octets(&address).map(u16::from);
-    let local = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, a << 8 | 0xff, 0xfe00 | b, c << 8 | d);
+fn link_local_of(mac: Mac) -> IpNet {
+    let [a, b, c, d, e, f] = mac.0.map(u16::from);
+    let local = Ipv6Addr::new(0xfe80, 0, 0, 0, (a ^ 2) << 8 | b, c << 8 | 0xff, 0xfe00 | d, e << 8 | f);
     IpNet::V6(Ipv6Net::new_assert(local, 64))
-}
-
-fn octets(address: &IpNet) -> [u8; 4] {
-    match address.addr() {
-        IpAddr::V4(v4) => v4.octets(),
-        IpAddr::V6(_) => [0; 4],
-    }
-}
-
-/// A card keeps its MAC over a reboot, as real ones do: made from its IPv4 address.
-fn mac_of(address: &IpNet) -> String {
-    let [a, b, c, d] = octets(address);
-    format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")
 }
 
 #[cfg(test)]

@@ -1,0 +1,65 @@
+//! The first act: a cluster of the vxlan backend, from its leases to a ping between racks.
+
+use flannel_lab::{Lab, Node, Pod};
+
+use super::inventory;
+use super::stage::Stage;
+use crate::lab::{LabLease, tables};
+use crate::terminal::Tone;
+
+/// Shows who got which subnet.
+pub fn leases(stage: &mut Stage<'_>, leases: &[LabLease]) -> anyhow::Result<()> {
+    stage.scene("Leases: every node gets a piece of the pod network")?;
+    stage.say("The cluster's pods live in 10.244.0.0/16. Each flanneld takes a free /24 of it for its node, writes it")?;
+    stage.say("into the lease store together with the way to reach it, and reads those of all others.")?;
+    let table = tables::leases(leases, stage.terminal());
+    Ok(stage.say(&table.to_string())?)
+}
+
+/// Shows what flannel made in each kernel, and how a packet uses it.
+pub fn kernels(stage: &mut Stage<'_>, lab: &Lab, leases: &[LabLease]) -> anyhow::Result<()> {
+    stage.scene("Kernels: what flanneld made of the leases")?;
+    let far = leases.iter().find(|lease| lease.node == "worker3");
+    let (subnet, public) =
+        far.map_or_else(Default::default, |lease| (lease.subnets_shown(), lease.public.clone()));
+    stage.say(&format!("How worker1 finds a pod of worker3 ({subnet}), in three look-ups:"))?;
+    stage.say("  route      the subnet is behind a gateway on flannel.1, the node's end of the tunnel")?;
+    stage.say("  neighbour  that gateway has this MAC: nobody needs to ask by broadcast")?;
+    stage.say(&format!(
+        "  fdb        that MAC is at this node, {public}: wrap the frame in UDP and send it there"
+    ))?;
+    for node in lab.nodes() {
+        stage.say(&format!("\n{}", stage.paint(Tone::Key, node.name())))?;
+        for (label, line) in inventory::of(node)? {
+            stage.say(&format!("  {label:9}  {line}"))?;
+        }
+    }
+    Ok(())
+}
+
+/// Pings from a pod of worker1: on the same node, in the same rack, in another rack.
+pub fn pings(stage: &mut Stage<'_>, lab: &Lab) -> anyhow::Result<()> {
+    stage.scene("Pods reach each other")?;
+    stage.say("A pod here is a network namespace behind the bridge cni0 of its node.")?;
+    let worker1 = lab.node("worker1")?;
+    let from = first_pod(worker1)?;
+    let neighbour = worker1.add_pod("pod2")?;
+    let (near, far) = (first_pod(lab.node("worker2")?)?, first_pod(lab.node("worker3")?)?);
+    let ways = [
+        ("same node", &neighbour, "by the bridge cni0 alone"),
+        ("same rack", &near, "by the tunnel, through the rack's switch"),
+        ("other rack", &far, "by the tunnel, through leaf01, spine, leaf02"),
+    ];
+    for (place, to, way) in ways {
+        let took = from.ping(to.address())?.as_secs_f64() * 1000.0;
+        let (source, target) = (from.address(), to.address());
+        let answer = format!("  ✓ {place:10}  {source} → {target:12} {took:.2} ms  {way}");
+        stage.good(&answer)?;
+    }
+    Ok(())
+}
+
+/// The first pod of a node.
+pub fn first_pod(node: &Node) -> anyhow::Result<Pod<'_>> {
+    node.pods()?.into_iter().next().ok_or_else(|| anyhow::anyhow!("bug: {} has no pod", node.name()))
+}

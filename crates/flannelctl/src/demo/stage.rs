@@ -1,0 +1,55 @@
+//! What every scene of the demo uses: numbered titles, sentences, and the wish to stop.
+
+use std::io::{self, Write};
+
+use flannel_lab::Interrupt;
+
+use crate::terminal::{Terminal, Tone};
+
+/// Where the demo is shown.
+pub struct Stage<'a> {
+    terminal: &'a mut Terminal,
+    pub interrupt: Interrupt,
+    scene: u32,
+}
+
+impl<'a> Stage<'a> {
+    pub fn new(terminal: &'a mut Terminal, interrupt: &Interrupt) -> Self {
+        Self { terminal, interrupt: interrupt.clone(), scene: 0 }
+    }
+
+    /// Begins a scene, unless somebody wants to stop.
+    pub fn scene(&mut self, title: &str) -> anyhow::Result<()> {
+        self.interrupt.check()?;
+        self.scene += 1;
+        let title = self.terminal.paint(Tone::Title, &format!("── {}. {title} ──", self.scene));
+        Ok(writeln!(self.terminal, "\n{title}")?)
+    }
+
+    /// Says something to the reader.
+    pub fn say(&mut self, text: &str) -> io::Result<()> {
+        writeln!(self.terminal, "{text}")
+    }
+
+    /// Shows something that is as it should be.
+    pub fn good(&mut self, text: &str) -> io::Result<()> {
+        let text = self.paint(Tone::Good, text);
+        self.say(&text)
+    }
+
+    /// Shows something that was broken.
+    pub fn bad(&mut self, text: &str) -> io::Result<()> {
+        let text = self.paint(Tone::Bad, text);
+        self.say(&text)
+    }
+
+    /// Where it is shown.
+    pub fn terminal(&self) -> &Terminal {
+        self.terminal
+    }
+
+    /// The text in its tone.
+    pub fn paint(&self, tone: Tone, text: &str) -> String {
+        self.terminal.paint(tone, text)
+    }
+}

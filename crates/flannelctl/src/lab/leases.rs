@@ -1,0 +1,57 @@
+//! The leases of a lab, from its store, in the few words that tables and the demo show.
+
+use anyhow::Context;
+use flannel_lab::Lab;
+use flannel_leases::Directory;
+use flannel_plan::mac::Mac;
+use ipnet::IpNet;
+
+/// One node's lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabLease {
+    /// The node.
+    pub node: String,
+    /// The address that its peers send to.
+    pub public: String,
+    /// Its pods' subnets, v4 first.
+    pub subnets: Vec<IpNet>,
+    /// The MAC of its tunnel device, if the backend has one.
+    pub vtep: Option<Mac>,
+}
+
+impl LabLease {
+    /// Its subnets in one line.
+    pub fn subnets_shown(&self) -> String {
+        self.subnets.iter().map(IpNet::to_string).collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// All leases of a lab, in the order of their subnets.
+pub fn leases_of(lab: &Lab) -> anyhow::Result<Vec<LabLease>> {
+    let snapshot =
+        Directory::list(&lab.store()).with_context(|| format!("no leases of lab {}", lab.name()))?;
+    let lease = |lease: &flannel_plan::lease::Lease| LabLease {
+        node: lease.owner.clone(),
+        public: lease.announcement.public.iter().map(|(_, ip)| ip.to_string()).next().unwrap_or_default(),
+        subnets: lease.subnets.iter().map(|(_, subnet)| *subnet).collect(),
+        vtep: lease.announcement.detail.v4.as_ref().and_then(|detail| vtep(detail.as_str())),
+    };
+    Ok(snapshot.peers.iter().map(|found| lease(found)).collect())
+}
+
+fn vtep(detail: &str) -> Option<Mac> {
+    let detail: serde_json::Value = serde_json::from_str(detail).ok()?;
+    detail.get("VtepMAC")?.as_str()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tunnels_mac_is_read_from_what_the_backend_says() {
+        let mac = Mac([0xce, 0xdc, 0xbf, 0x10, 0x49, 0xa9]);
+        assert_eq!(vtep(r#"{"VNI":1,"VtepMAC":"ce:dc:bf:10:49:a9"}"#), Some(mac));
+        assert_eq!(vtep("{}"), None);
+    }
+}

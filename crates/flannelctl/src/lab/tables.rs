@@ -1,0 +1,92 @@
+//! The tables of a lab: its nodes, its leases, and who reaches whom.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::thread;
+use std::time::Duration;
+
+use comfy_table::{Cell, Table};
+use flannel_lab::{Lab, LabError, Node, Pod};
+
+use super::{LabLease, leases_of};
+use crate::terminal::{Terminal, Tone, cell};
+
+/// Every node with its state, its lease and its pods.
+pub fn status(lab: &Lab, terminal: &Terminal) -> anyhow::Result<Table> {
+    let leases: BTreeMap<_, _> =
+        leases_of(lab)?.into_iter().map(|lease| (lease.node.clone(), lease)).collect();
+    let mut table = terminal.table(["node", "rack", "address", "pid", "flanneld", "pod subnet", "pods"]);
+    for node in lab.nodes() {
+        let pid = node.pid().map_or_else(|| cell(Tone::Bad, "off"), Cell::new);
+        let subnets = leases.get(node.name()).map_or_else(|| "no lease".to_owned(), LabLease::subnets_shown);
+        let address = Cell::new(node.v4());
+        let (name, rack) = (Cell::new(node.name()), Cell::new(node.rack()));
+        table.add_row([
+            name,
+            rack,
+            address,
+            pid,
+            readiness(node),
+            Cell::new(subnets),
+            Cell::new(pods_of(node)),
+        ]);
+    }
+    Ok(table)
+}
+
+/// In one or two words, and why not.
+fn readiness(node: &Node) -> Cell {
+    match node.readiness() {
+        _ if node.pid().is_none() => Cell::new(""),
+        Ok(()) => cell(Tone::Good, "ready"),
+        Err(why) => cell(Tone::Bad, why),
+    }
+}
+
+fn pods_of(node: &Node) -> String {
+    let pods = node.pods().unwrap_or_default();
+    pods.iter().map(|pod| format!("{} {}", pod.name(), pod.address())).collect::<Vec<_>>().join("\n")
+}
+
+/// Who holds which subnet, and how it is reached.
+pub fn leases(leases: &[LabLease], terminal: &Terminal) -> Table {
+    let mut table = terminal.table(["node", "reached at", "pod subnet", "MAC of its tunnel"]);
+    for lease in leases {
+        let vtep = lease.vtep.map_or_else(|| "none".to_owned(), |mac| mac.to_string());
+        table.add_row([&lease.node, &lease.public, &lease.subnets_shown(), &vtep]);
+    }
+    table
+}
+
+/// A ping from every pod to every address of every pod, and how many had no answer.
+pub fn pings(lab: &Lab, terminal: &Terminal) -> Result<(Table, usize), LabError> {
+    let pods = lab.pods()?;
+    let addresses: Vec<_> = pods.iter().flat_map(|pod| pod.addresses()).collect();
+    let shown = |pod: &Pod<'_>| format!("{}/{}", pod.node().name(), pod.name());
+    let columns =
+        pods.iter().flat_map(|pod| pod.addresses().map(|address| format!("{}\n{address}", shown(pod))));
+    let mut table = terminal.table(std::iter::once("from \\ to".to_owned()).chain(columns));
+    let mut lost = 0;
+    for (from, answers) in pods.iter().zip(all_pings(&pods, &addresses)) {
+        lost += answers.iter().filter(|answer| answer.is_none()).count();
+        let cells = answers.iter().map(|answer| answered(*answer));
+        table.add_row(std::iter::once(Cell::new(shown(from))).chain(cells));
+    }
+    Ok((table, lost))
+}
+
+fn answered(answer: Option<Duration>) -> Cell {
+    match answer {
+        Some(took) => cell(Tone::Good, format!("✓ {:.2} ms", took.as_secs_f64() * 1000.0)),
+        None => cell(Tone::Bad, "✗"),
+    }
+}
+
+/// One thread for each pod: an absent peer costs a second of waiting.
+fn all_pings(pods: &[Pod<'_>], addresses: &[IpAddr]) -> Vec<Vec<Option<Duration>>> {
+    let from = |pod: &Pod<'_>| addresses.iter().map(|address| pod.ping(*address).ok()).collect();
+    thread::scope(|scope| {
+        let threads: Vec<_> = pods.iter().map(|pod| scope.spawn(move || from(pod))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap_or_default()).collect()
+    })
+}

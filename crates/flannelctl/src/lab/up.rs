@@ -1,0 +1,85 @@
+//! `flannelctl lab up`: from options to a lab that stays, and what to try with it.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use anyhow::Context;
+use clap::Args;
+use flannel_lab::{Backend, Families, Flanneld, Interrupt, Lab, LabOptions, Topology};
+
+use super::{Name, tables};
+use crate::demo::draw;
+use crate::terminal::{Terminal, Tone};
+
+#[derive(Args)]
+pub struct UpArguments {
+    #[command(flatten)]
+    lab: Name,
+    /// How many racks, each with a leaf router; a spine joins them
+    #[arg(long, default_value_t = 2)]
+    racks: usize,
+    /// How many nodes in all
+    #[arg(long, default_value_t = 4)]
+    nodes: usize,
+    /// vxlan, vxlan-directrouting, host-gw or alloc
+    #[arg(long, default_value_t = Backend::Vxlan)]
+    backend: Backend,
+    /// Give pods IPv6 addresses too
+    #[arg(long)]
+    dual_stack: bool,
+    /// Take this net-conf.json instead of --backend and --dual-stack
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["backend", "dual_stack"])]
+    net_conf: Option<PathBuf>,
+    /// How many pods on each node
+    #[arg(long, default_value_t = 1)]
+    pods: usize,
+    /// Only the machines and their network: no flanneld, no pods
+    #[arg(long)]
+    no_flanneld: bool,
+    /// More arguments for every flanneld, after --
+    #[arg(last = true)]
+    flanneld_args: Vec<String>,
+}
+
+impl UpArguments {
+    /// Brings the lab up and leaves it there.
+    pub fn run(self, interrupt: &Interrupt, terminal: &mut Terminal) -> anyhow::Result<()> {
+        let start = Instant::now();
+        let runs_flanneld = !self.no_flanneld;
+        let lab = Lab::up(self.options(interrupt)?)?;
+        writeln!(terminal, "{}", draw::picture(lab.topology()))?;
+        if runs_flanneld {
+            writeln!(terminal, "{}", tables::status(&lab, terminal)?)?;
+        }
+        let up = format!("lab {} is up after {:.1} s", lab.name(), start.elapsed().as_secs_f32());
+        writeln!(terminal, "{}", terminal.paint(Tone::Good, &up))?;
+        let name = if lab.name() == "default" { String::new() } else { format!(" --name {}", lab.name()) };
+        writeln!(terminal, "try   flannelctl lab ping{name}")?;
+        writeln!(terminal, "      flannelctl lab break{name} worker1 link")?;
+        writeln!(terminal, "      flannelctl lab exec{name} worker1 ip route")?;
+        writeln!(terminal, "end   flannelctl lab down{name}")?;
+        interrupt.check()?;
+        lab.keep();
+        Ok(())
+    }
+
+    fn options(self, interrupt: &Interrupt) -> anyhow::Result<LabOptions> {
+        let families = if self.dual_stack { Families::Dual } else { Families::V4 };
+        let net_conf = match &self.net_conf {
+            Some(file) => {
+                std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?
+            }
+            None => self.backend.net_conf(families),
+        };
+        Ok(LabOptions {
+            name: self.lab.name,
+            topology: Topology::racks(self.racks, self.nodes)?,
+            net_conf,
+            flanneld_args: self.flanneld_args,
+            flanneld: if self.no_flanneld { Flanneld::NotStarted } else { Flanneld::Started },
+            pods_per_node: self.pods,
+            interrupt: interrupt.clone(),
+        })
+    }
+}
