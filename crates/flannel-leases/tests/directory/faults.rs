@@ -120,7 +120,12 @@ fn a_store_that_is_not_there_and_an_owner_without_a_name_are_refused() {
 
 /// Runs one of these tests again inside another program, such as `unshare`.
 fn inside(mut program: Command, test: &str, dir: &Path) {
-    let ran = program.env(INSIDE, dir).arg(std::env::current_exe().unwrap());
+    // Other users may not be allowed to go where this program was built.
+    let place = tempfile::tempdir().unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let copy = place.path().join("directory");
+    fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+    let ran = program.env(INSIDE, dir).arg(copy);
     let ran = ran.args(["--exact", test, "--nocapture"]).output().unwrap();
     let said = String::from_utf8_lossy(&ran.stdout) + String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success() && said.contains("1 passed"), "{test}: {said}");

@@ -54,16 +54,22 @@ async fn a_peer_that_joins_moves_or_leaves_is_seen() {
     assert_eq!(next(&mut one).await.unwrap(), expected(V4));
 }
 
+/// Writes a lease over in place, and makes it look as if nobody had.
+fn write_in_secret(stage: &Stage, key: &str, content: &str) {
+    let file = stage.lease_file(key);
+    let before = fs::metadata(&file).unwrap();
+    fs::write(&file, content).unwrap();
+    fs::File::open(&file).unwrap().set_modified(before.modified().unwrap()).unwrap();
+    assert_eq!(fs::metadata(&file).unwrap().len(), before.len());
+}
+
 #[tokio::test]
 async fn a_lease_that_is_written_in_place_with_the_same_size_and_time_is_seen() {
     let stage = Stage::new(V4);
     stage.put("10.244.1.0-24", r#"{"PublicIP":"10.0.0.2"}"#);
-    let file = fs::File::options().write(true).open(stage.lease_file("10.244.1.0-24")).unwrap();
-    let time = file.metadata().unwrap().modified().unwrap();
     let mut one = stage.node("one");
     assert_eq!(next(&mut one).await.unwrap().peers[0].owner, "10.0.0.2");
-    stage.put("10.244.1.0-24", r#"{"PublicIP":"10.0.0.3"}"#);
-    file.set_modified(time).unwrap();
+    write_in_secret(&stage, "10.244.1.0-24", r#"{"PublicIP":"10.0.0.3"}"#);
     assert_eq!(next(&mut one).await.unwrap().peers[0].owner, "10.0.0.3");
 }
 
@@ -108,21 +114,20 @@ async fn a_waiting_call_may_be_dropped_at_any_time_without_losing_a_change() {
 }
 
 #[tokio::test]
-async fn more_changes_than_the_kernel_remembers_are_still_all_seen() {
+async fn a_change_after_more_events_than_the_kernel_remembers_is_still_seen() {
     let stage = Stage::new(V4);
     stage.put("10.244.1.0-24", r#"{"PublicIP":"10.0.0.2"}"#);
     let mut one = stage.node("one");
     next(&mut one).await.unwrap();
-    let limit: u32 =
-        fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap().trim().parse().unwrap();
-    let (here, there) = (stage.lease_file("10.244.1.0-24"), stage.path().join("leases/aside"));
-    for _ in 0..=limit / 2 {
+    let limit = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap();
+    let (here, there) = (stage.path().join("leases/here"), stage.path().join("leases/there"));
+    fs::write(&here, "").unwrap();
+    for _ in 0..=limit.trim().parse::<u32>().unwrap() / 4 {
         fs::rename(&here, &there).unwrap();
         fs::rename(&there, &here).unwrap();
     }
-    stage.put("10.244.2.0-24", r#"{"PublicIP":"10.0.0.3"}"#);
-    let owners: Vec<_> = next(&mut one).await.unwrap().peers.iter().map(|peer| peer.owner.clone()).collect();
-    assert_eq!(owners, ["10.0.0.2", "10.0.0.3"]);
+    write_in_secret(&stage, "10.244.1.0-24", r#"{"PublicIP":"10.0.0.3"}"#);
+    assert_eq!(next(&mut one).await.unwrap().peers[0].owner, "10.0.0.3");
 }
 
 #[tokio::test]
