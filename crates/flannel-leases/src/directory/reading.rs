@@ -95,7 +95,7 @@ impl Reading {
                 add(&mut listing, name.into(), &entry.path(), entry.metadata())?;
             }
         }
-        // A file that is replaced while we list may be left out of the list (btrfs does): ask for it by name.
+        // POSIX lets a list leave out a file that is replaced meanwhile: absence is proved by asking for it by name.
         for name in self.leases.keys() {
             if !listing.contains_key(name) {
                 let file = path.join(&**name);
