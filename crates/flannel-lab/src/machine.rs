@@ -209,7 +209,13 @@ impl Machine {
     }
 
     fn boot_error(&self, why: &str) -> LabError {
-        LabError::Boot { name: self.name.clone(), why: why.to_owned() }
+        // A container's own disk is an overlay, on which the kernel stacks no second one.
+        let hint = if why.contains("overlay") {
+            "; set FLANNEL_LAB_DIR to a folder on a disk or a tmpfs"
+        } else {
+            ""
+        };
+        LabError::Boot { name: self.name.clone(), why: format!("{why}{hint}") }
     }
 
     /// Makes the disk's folders and the table of mounts; what is there from before a power failure stays.

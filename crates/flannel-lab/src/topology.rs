@@ -101,7 +101,9 @@ impl Topology {
         let mut next = 0;
         let filled = (0..racks).map(|number| {
             let master = usize::from(number == 0);
-            let size = master + share + usize::from(number < rest);
+            // With one worker too few for all racks, the first rack has the master.
+            let gets_more = if share == 0 { number >= racks - rest } else { number < rest };
+            let size = master + share + usize::from(gets_more);
             let mut rack = Rack::numbered(number, 24);
             rack.nodes = (next..next + size).map(|index| NodeSpec::numbered(index, number, 24)).collect();
             next += size;
@@ -232,6 +234,16 @@ mod tests {
         let gateways: Vec<_> =
             topology.racks.iter().flat_map(|rack| &rack.gateways).map(IpNet::to_string).collect();
         assert_eq!(gateways, ["10.0.0.254/24", "fd00:10::fe/64", "30.0.0.254/24", "fd00:30::fe/64"]);
+    }
+
+    #[test]
+    fn every_rack_has_a_node_and_none_is_lost() {
+        for (racks, nodes) in (1..=MOST_RACKS).flat_map(|racks| (racks..40).map(move |nodes| (racks, nodes)))
+        {
+            let topology = Topology::racks(racks, nodes).unwrap();
+            assert!(topology.racks.iter().all(|rack| !rack.nodes.is_empty()), "{racks} {nodes}");
+            assert_eq!((topology.racks.len(), topology.nodes().count()), (racks, nodes));
+        }
     }
 
     #[test]

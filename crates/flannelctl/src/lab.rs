@@ -128,6 +128,11 @@ fn until_stopped(work: impl FnOnce(&flannel_lab::Interrupt) -> anyhow::Result<()
     done
 }
 
+/// What must be added to a command line to mean this lab.
+fn name_option(name: &str) -> String {
+    if name == "default" { String::new() } else { format!(" --name {name}") }
+}
+
 fn down(name: &str, terminal: &mut Terminal) -> anyhow::Result<()> {
     Lab::remove(name)?;
     Ok(writeln!(terminal, "lab {name} is down")?)
@@ -184,7 +189,8 @@ fn break_node(
     let broken = lab.break_node(node, fault, peer)?;
     writeln!(terminal, "{node}: {}", terminal.paint(Tone::Bad, broken.command()))?;
     if !fault.is_repairable() {
-        return Ok(writeln!(terminal, "No daemon can repair that: flannelctl lab heal {node}")?);
+        let name = name_option(lab.name());
+        return Ok(writeln!(terminal, "No daemon can repair that: flannelctl lab heal{name} {node}")?);
     }
     let took = broken.wait_repaired(REPAIR_LIMIT)?;
     let told = format!("repaired by flanneld after {} ms", took.as_millis());

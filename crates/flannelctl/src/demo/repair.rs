@@ -1,10 +1,12 @@
 //! Scenes with faults: something is broken, flanneld repairs it, and a clock runs.
 
+use std::fs;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use flannel_lab::{Fault, Lab, LabError};
+use flannel_plan::report::NodeReport;
 
 use super::overlay::first_pod;
 use super::stage::Stage;
@@ -42,7 +44,28 @@ pub fn faults(stage: &mut Stage<'_>, lab: &Lab) -> anyhow::Result<()> {
             took.as_millis()
         ))?;
     }
-    Ok(())
+    witness(stage, lab)
+}
+
+/// flanneld's own count of what it put right, from its report: a second witness.
+fn witness(stage: &mut Stage<'_>, lab: &Lab) -> anyhow::Result<()> {
+    let worker1 = lab.node("worker1")?;
+    let path = worker1.path("/run/flannel/state.json");
+    let repairs = lab.wait_for("flanneld's report of four repairs", LIMIT, || {
+        let text = fs::read_to_string(&path).map_err(|why| why.to_string())?;
+        let report: NodeReport<'_> = serde_json::from_str(&text).map_err(|why| why.to_string())?;
+        let count = |kind| {
+            report.repairs.iter().filter(|repair| repair.kind == kind).map(|repair| repair.count).sum()
+        };
+        let counts: [u64; 3] = ["link", "fdb", "route"].map(count);
+        // The device twice (its MAC, then itself); with it three peers' entries, one of which was broken before.
+        let is_all = counts.iter().zip([2, 4, 4]).all(|(count, least)| *count >= least);
+        if is_all { Ok(counts) } else { Err(format!("it counts {counts:?}")) }
+    });
+    let [links, entries, routes] = repairs?;
+    Ok(stage.say(&format!(
+        "  flanneld's own count: {links} repairs of the device, {entries} of FDB entries, {routes} of routes"
+    ))?)
 }
 
 /// Restarts flanneld while a pod pings; no packet may be lost.

@@ -8,7 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use flannel_lab::{Backend, Families, Flanneld, Interrupt, Lab, LabOptions, Topology};
 
-use super::{Name, tables};
+use super::{Name, name_option, tables};
 use crate::demo::draw;
 use crate::terminal::{Terminal, Tone};
 
@@ -54,7 +54,7 @@ impl UpArguments {
         }
         let up = format!("lab {} is up after {:.1} s", lab.name(), start.elapsed().as_secs_f32());
         writeln!(terminal, "{}", terminal.paint(Tone::Good, &up))?;
-        let name = if lab.name() == "default" { String::new() } else { format!(" --name {}", lab.name()) };
+        let name = name_option(lab.name());
         writeln!(terminal, "try   flannelctl lab ping{name}")?;
         writeln!(terminal, "      flannelctl lab break{name} worker1 link")?;
         writeln!(terminal, "      flannelctl lab exec{name} worker1 ip route")?;
