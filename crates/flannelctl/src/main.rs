@@ -7,6 +7,8 @@ mod daemon;
 mod demo;
 mod difference;
 mod evidence;
+#[cfg(test)]
+mod fixture;
 mod interrupt;
 mod lab;
 mod lease;

@@ -1,0 +1,40 @@
+//! What should be against what is: plain data in, plain data out.
+//!
+//! Takes the daemon's report and a look at the kernel. Plans anew from the report's inputs, so that what is
+//! shown is decided by the same code as what the daemon does.
+
+use flannel_plan::backend::BackendError;
+use flannel_plan::desired::{self, Plan};
+use flannel_plan::diff::{Change, diff};
+use flannel_plan::inputs::Inputs;
+use flannel_plan::look::{Look, Scope};
+use flannel_plan::ownership;
+use flannel_plan::state::Item;
+
+/// What should be, and how what is differs from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Comparison {
+    /// What should be.
+    pub plan: Plan,
+    /// What would have to change.
+    pub changes: Vec<Change>,
+    /// What others put next to ours.
+    pub foreign: Vec<Item>,
+}
+
+impl Comparison {
+    /// Compares what the inputs ask for with what was found.
+    pub fn of(inputs: &Inputs, scope: &Scope, look: &Look) -> Result<Self, BackendError> {
+        let plan = desired::plan(inputs)?;
+        let mut observed = ownership::observed(scope, look);
+        ownership::claim(&plan.desired, &mut observed);
+        let changes = diff(&plan.desired, &observed.ours);
+        Ok(Self { plan, changes, foreign: observed.foreign })
+    }
+
+    /// How many objects are as they should be.
+    pub fn in_place(&self) -> usize {
+        let wrong = self.changes.iter().filter(|change| !matches!(change, Change::Remove(_))).count();
+        self.plan.desired.len().saturating_sub(wrong)
+    }
+}

@@ -1,0 +1,148 @@
+//! `flannelctl diff`: what should be against what is, one change a line; what is not ours after it.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use flannel_plan::diff::Change;
+use flannel_plan::state::{File, Item};
+use serde::Serialize;
+
+use crate::comparison::Comparison;
+use crate::evidence::{DEFAULT_SUBNET_FILE, Evidence, gather_settled};
+use crate::screen::{Form, Ink, Screen, listed, write_json};
+use crate::terminal::Terminal;
+
+/// The exit code if something differs.
+const DIFFERENT: u8 = 1;
+/// The exit code if it could not be found out.
+pub const NOT_FOUND_OUT: u8 = 2;
+
+/// It could not be found out whether something differs: an exit code of its own, as in diff(1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it cannot be said what differs")]
+pub struct NotFoundOut;
+
+/// Show what this node should have against what it has
+///
+/// One line a change that flanneld would make: + create, ~ replace, - remove. Objects of others beside ours are
+/// named after that; they are left alone, and are no difference.
+///
+/// Exit codes: 0 nothing differs, 1 something differs, 2 it could not be found out.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The subnet file of the flanneld in question
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_SUBNET_FILE)]
+    subnet_file: String,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Form,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    changes: &'a [Change],
+    foreign: &'a [Item],
+}
+
+/// Shows what differs.
+pub fn run(arguments: &Arguments, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+    let evidence = gather_settled(&arguments.subnet_file).context(NotFoundOut)?;
+    let comparison = comparison(&evidence).context(NotFoundOut)?;
+    let Comparison { changes, foreign, .. } = comparison;
+    match arguments.output {
+        Form::Json => write_json(terminal, &Document { changes, foreign })?,
+        Form::Text => terminal.write_all(text(comparison, Screen::of_stdout()).as_bytes())?,
+    }
+    Ok(if changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) })
+}
+
+fn comparison(evidence: &Evidence) -> anyhow::Result<&Comparison> {
+    match &evidence.comparison {
+        Some(Ok(comparison)) => Ok(comparison),
+        Some(Err(error)) => Err(error.clone().into()),
+        None => anyhow::bail!("flanneld has no plan for this node yet: {}", listed(&evidence.report.reasons)),
+    }
+}
+
+fn text(comparison: &Comparison, screen: Screen) -> String {
+    let mut text = String::new();
+    for change in &comparison.changes {
+        text += &screen.paint(ink(change), &change.to_string());
+        text += "\n";
+        text += &content(change).concat();
+    }
+    if comparison.changes.is_empty() {
+        text += &format!("nothing differs: all {} objects are as they should be\n", comparison.in_place());
+    }
+    if !comparison.foreign.is_empty() {
+        text += "not ours, left alone:\n";
+        text.extend(
+            comparison.foreign.iter().map(|item| screen.paint(Ink::Faint, &format!("  {item}")) + "\n"),
+        );
+    }
+    text
+}
+
+fn ink(change: &Change) -> Ink {
+    match change {
+        Change::Create(_) => Ink::Good,
+        Change::Replace { .. } => Ink::Odd,
+        Change::Remove(_) => Ink::Bad,
+    }
+}
+
+/// The lines by which a file differs: its size alone says little.
+fn content(change: &Change) -> Vec<String> {
+    let Change::Replace { from: Item::File(from), to: Item::File(to) } = change else { return Vec::new() };
+    let only = |sign: char, one: &File, other: &File| {
+        let lines = one.content.lines().filter(|line| !other.content.lines().any(|known| known == *line));
+        lines.map(|line| format!("    {sign} {line}\n")).collect::<Vec<_>>()
+    };
+    [only('-', from, to), only('+', to, from)].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flannel_plan::desired::Plan;
+
+    fn file(content: &str) -> Item {
+        Item::File(Box::new(File { path: "/run/subnet.env".into(), content: content.into(), mode: 0o644 }))
+    }
+
+    fn route() -> Item {
+        let text = r#"{"route":{"destination":"10.244.2.0/24","kind":"unicast","via":"10.244.2.0",
+            "link":"flannel.1","onlink":true,"protocol":70}}"#;
+        serde_json::from_str(text).unwrap()
+    }
+
+    const PLAIN: Screen = Screen { width: None, colour: false };
+
+    #[test]
+    fn a_change_is_a_line_and_foreign_objects_come_after_all_changes() {
+        let changes = vec![
+            Change::Create(route()),
+            Change::Replace { from: file("A=1\nB=2\n"), to: file("A=1\nB=3\n") },
+            Change::Remove(route()),
+        ];
+        let comparison = Comparison { plan: Plan::default(), changes, foreign: vec![route()] };
+        let expected = "\
++ route 10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink
+~ file /run/subnet.env (0644, 8 bytes) -> file /run/subnet.env (0644, 8 bytes)
+    - B=2
+    + B=3
+- route 10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink
+not ours, left alone:
+  route 10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink
+";
+        assert_eq!(text(&comparison, PLAIN), expected);
+    }
+
+    #[test]
+    fn a_node_that_is_as_it_should_be_is_told_so() {
+        let plan = Plan { desired: [route()].into_iter().collect(), ..Plan::default() };
+        let comparison = Comparison { plan, changes: Vec::new(), foreign: Vec::new() };
+        assert_eq!(text(&comparison, PLAIN), "nothing differs: all 1 objects are as they should be\n");
+    }
+}

@@ -1,0 +1,172 @@
+//! All that can be known about this node, gathered once: the daemon's report, its process, the kernel.
+//!
+//! Takes the path of subnet.env, which tells instances apart; gives [`Evidence`], plain data that every verb
+//! decides from. Changes nothing, and needs no privilege beyond reading `state.json`.
+
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use flannel_kernel::{Kernel, Linux, LookError};
+use flannel_plan::backend::BackendError;
+use flannel_plan::look::Look;
+use flannel_plan::report::{NodeReport, report_path};
+use serde::Deserialize;
+
+use crate::comparison::Comparison;
+use crate::daemon::{Life, Sighting, sighting};
+
+/// Where an instance that says nothing else keeps its subnet, as in Go flannel.
+pub const DEFAULT_SUBNET_FILE: &str = "/run/flannel/subnet.env";
+
+/// flanneld writes its report at most once a second: a difference that is gone after this was none.
+const PATIENCE: Duration = Duration::from_millis(1500);
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// All that can be known about this node.
+#[derive(Debug)]
+pub struct Evidence {
+    /// Where the report is.
+    pub path: String,
+    /// What the daemon knows.
+    pub report: NodeReport<'static>,
+    /// Whether it still runs.
+    pub daemon: Sighting,
+    /// When this was gathered, in milliseconds since 1970.
+    pub now: u64,
+    /// What should be against what is; none before the daemon has planned anything.
+    pub comparison: Option<Result<Comparison, BackendError>>,
+}
+
+/// Why nothing can be said about this node.
+#[derive(Debug, thiserror::Error)]
+pub enum EvidenceError {
+    /// There is no report.
+    #[error(
+        "flanneld has not written {path}: is it running? Start it with `systemctl start flanneld`, or look at \
+         its pod with `kubectl -n kube-flannel get pods -o wide`; if it runs with another --subnet-file, name \
+         the same here"
+    )]
+    NoReport {
+        /// Where it should be.
+        path: String,
+    },
+    /// The report may not be read.
+    #[error("cannot read {path}: {cause}: only root and its group may; run this with sudo")]
+    Forbidden {
+        /// The report.
+        path: String,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// The report cannot be read.
+    #[error("cannot read {path}: {cause}")]
+    Unreadable {
+        /// The report.
+        path: String,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// The report has a form that is not ours, from a flanneld that is not of our version.
+    #[error(
+        "{path} was written by flanneld {theirs}, which flannelctl {} does not understand ({cause}): use the \
+         flannelctl that came with that flanneld",
+        env!("CARGO_PKG_VERSION")
+    )]
+    OtherVersion {
+        /// The report.
+        path: String,
+        /// The version of the flanneld that wrote it.
+        theirs: String,
+        /// What is not understood.
+        cause: serde_json::Error,
+    },
+    /// The report is no report.
+    #[error(
+        "{path} is damaged: {cause}: flanneld writes it anew when something changes, or when it is restarted \
+         (which does not disturb any packet)"
+    )]
+    Damaged {
+        /// The report.
+        path: String,
+        /// What is wrong with it.
+        cause: serde_json::Error,
+    },
+    /// The kernel does not answer.
+    #[error("the kernel cannot be looked at: {0}")]
+    Kernel(#[from] LookError),
+}
+
+/// Gathers what is there now.
+pub fn gather(subnet_file: &str) -> Result<Evidence, EvidenceError> {
+    let (path, report) = read_report(subnet_file)?;
+    let comparison = match (&report.scope, &report.inputs) {
+        (Some(scope), Some(inputs)) => {
+            let look: Look = Linux::open()?.look(scope)?;
+            Some(Comparison::of(inputs, scope, &look))
+        }
+        _ => None,
+    };
+    let daemon = sighting(report.pid);
+    Ok(Evidence { path, daemon, now: unix_millis(), report, comparison })
+}
+
+/// Gathers what is there; if a running daemon seems to be in the middle of something, once it is through.
+pub fn gather_settled(subnet_file: &str) -> Result<Evidence, EvidenceError> {
+    let start = Instant::now();
+    loop {
+        let evidence = gather(subnet_file)?;
+        if !evidence.is_in_motion() || start.elapsed() >= PATIENCE {
+            return Ok(evidence);
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+impl Evidence {
+    /// Whether there is a difference that the daemon does not know of and so may be about to settle.
+    fn is_in_motion(&self) -> bool {
+        let differs = matches!(&self.comparison, Some(Ok(comparison)) if !comparison.changes.is_empty());
+        let is_known = self.report.outcome.as_ref().is_some_and(|outcome| !outcome.settled);
+        differs && !is_known && self.daemon.life == Life::Running
+    }
+}
+
+/// Reads the report beside a subnet.env; gives its path too.
+pub fn read_report(subnet_file: &str) -> Result<(String, NodeReport<'static>), EvidenceError> {
+    let path = report_path(subnet_file);
+    let text = match std::fs::read(&path) {
+        Ok(text) => text,
+        Err(cause) => return Err(unreadable(path, cause)),
+    };
+    match serde_json::from_slice(&text) {
+        Ok(report) => Ok((path, report)),
+        Err(cause) => Err(not_understood(path, &text, cause)),
+    }
+}
+
+fn unreadable(path: String, cause: io::Error) -> EvidenceError {
+    match cause.kind() {
+        io::ErrorKind::NotFound => EvidenceError::NoReport { path },
+        io::ErrorKind::PermissionDenied => EvidenceError::Forbidden { path, cause },
+        _ => EvidenceError::Unreadable { path, cause },
+    }
+}
+
+fn not_understood(path: String, text: &[u8], cause: serde_json::Error) -> EvidenceError {
+    #[derive(Deserialize)]
+    struct Versioned {
+        version: String,
+    }
+    match serde_json::from_slice::<Versioned>(text) {
+        Ok(Versioned { version: theirs }) if theirs != env!("CARGO_PKG_VERSION") => {
+            EvidenceError::OtherVersion { path, theirs, cause }
+        }
+        _ => EvidenceError::Damaged { path, cause },
+    }
+}
+
+fn unix_millis() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_millis().try_into().unwrap_or(u64::MAX)
+}

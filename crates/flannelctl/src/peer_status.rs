@@ -1,0 +1,219 @@
+//! How each peer is: how it is reached, and what of it is not as it should be.
+//!
+//! Takes the inputs and the comparison, gives a [`PeerStatus`] for each lease of another node.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use flannel_plan::backend;
+use flannel_plan::diff::Change;
+use flannel_plan::family::{ByFamily, Family};
+use flannel_plan::inputs::Inputs;
+use flannel_plan::lease::Lease;
+use flannel_plan::link_name::LinkName;
+use flannel_plan::mac::Mac;
+use flannel_plan::peers::{self, Judged, Peer, Refusal};
+use flannel_plan::state::{Item, Key};
+use ipnet::IpNet;
+use serde::Serialize;
+
+use crate::comparison::Comparison;
+
+/// How a peer is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PeerStatus {
+    /// Its name.
+    pub owner: String,
+    /// Its pods, for each family.
+    pub subnets: Vec<IpNet>,
+    /// Where packets for them are sent.
+    pub public: Vec<IpAddr>,
+    /// The ways to them.
+    pub reached: Vec<Reach>,
+    /// Whether all that it takes is in place.
+    pub state: PeerState,
+    /// What is not as it should be, or why the peer is refused.
+    pub why: Vec<String>,
+}
+
+/// Whether all that a peer takes is in place; the worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PeerState {
+    /// Something is not as it should be.
+    Broken,
+    /// Its lease is not followed.
+    Refused,
+    /// All is as it should be.
+    Ok,
+}
+
+/// A way to a peer's pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case", tag = "how", content = "link")]
+pub enum Reach {
+    /// Through a tunnel device of ours.
+    Tunnel(LinkName),
+    /// By a plain route through a device of the host.
+    Direct(LinkName),
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tunnel(link) => write!(f, "tunnel {link}"),
+            Self::Direct(link) => write!(f, "direct {link}"),
+        }
+    }
+}
+
+/// How all peers are, the worst first, equals in the order of their subnets.
+pub fn peer_statuses(inputs: &Inputs, comparison: &Comparison) -> Vec<PeerStatus> {
+    // Where the backend needs no peers there is nothing that could be refused or broken.
+    let judged = if comparison.plan.peers == 0 && comparison.plan.refused.is_empty() {
+        Judged::default()
+    } else {
+        peers::judge(inputs)
+    };
+    let survey = Survey::new(inputs, comparison, &judged);
+    let followed: BTreeMap<_, _> =
+        judged.peers.iter().enumerate().map(|(place, peer)| (name_of(peer.lease), (place, peer))).collect();
+    let mut leases: Vec<&Lease> = inputs.peers.iter().map(|lease| &**lease).collect();
+    leases.sort_by_key(|lease| lease.subnets);
+    let status = |lease: &&Lease| match followed.get(&name_of(lease)) {
+        Some((place, peer)) => survey.of_followed(*place, peer),
+        None => survey.of_other(lease),
+    };
+    let mut statuses: Vec<_> = leases.iter().map(status).collect();
+    statuses.sort_by_key(|status| status.state);
+    statuses
+}
+
+type LeaseName<'a> = (&'a str, Option<IpNet>);
+
+/// Tells leases apart: an owner may have left an older one behind.
+fn name_of(lease: &Lease) -> LeaseName<'_> {
+    (&lease.owner, lease.subnets.iter().next().map(|(_, subnet)| *subnet))
+}
+
+struct Survey<'a> {
+    comparison: &'a Comparison,
+    tunnels: ByFamily<LinkName>,
+    refused: BTreeMap<LeaseName<'a>, &'a Refusal>,
+    troubles: Troubles,
+}
+
+/// What is wrong, by the place of the peer among those that are followed.
+type Troubles = BTreeMap<usize, Vec<(Family, String)>>;
+
+impl<'a> Survey<'a> {
+    fn new(inputs: &'a Inputs, comparison: &'a Comparison, judged: &Judged<'_>) -> Self {
+        let refused = comparison.plan.refused.iter();
+        let refused = refused.map(|refusal| ((refusal.owner.as_str(), refusal.subnet), refusal)).collect();
+        let tunnels = backend::links(&inputs.config);
+        let troubles = troubles(&comparison.changes, &judged.peers, &tunnels);
+        Self { comparison, tunnels, refused, troubles }
+    }
+
+    fn of_followed(&self, place: usize, peer: &Peer<'_>) -> PeerStatus {
+        let lease = peer.lease;
+        let ends: Vec<_> = peer.ends.iter().collect();
+        let reached: Vec<_> = ends.iter().filter_map(|(_, end)| self.reach(end.subnet)).collect();
+        let name_family = ends.len() > 1;
+        let word = |(family, what): &(Family, String)| match name_family {
+            true => format!("{family} {what}"),
+            false => what.clone(),
+        };
+        let troubles = self.troubles.get(&place).into_iter().flatten().map(word);
+        let refusals = ends.iter().filter_map(|(_, end)| self.refused.get(&(&lease.owner, Some(end.subnet))));
+        let refusals: Vec<_> = refusals.map(|refusal| refusal.why.to_string()).collect();
+        let is_refused = reached.is_empty() && !refusals.is_empty();
+        let why: Vec<_> = troubles.chain(refusals).collect();
+        let state = match (is_refused, why.is_empty()) {
+            (true, _) => PeerState::Refused,
+            (false, true) => PeerState::Ok,
+            (false, false) => PeerState::Broken,
+        };
+        PeerStatus { reached, state, why, ..identity(lease) }
+    }
+
+    fn of_other(&self, lease: &Lease) -> PeerStatus {
+        match self.refused.get(&name_of(lease)) {
+            Some(refusal) => PeerStatus {
+                state: PeerState::Refused,
+                why: vec![refusal.why.to_string()],
+                ..identity(lease)
+            },
+            None => identity(lease),
+        }
+    }
+
+    fn reach(&self, subnet: IpNet) -> Option<Reach> {
+        let Item::Route(route) = self.comparison.plan.desired.get(&Key::Route(subnet))? else { return None };
+        let link = route.link?;
+        let is_tunnel = self.tunnels.iter().any(|(_, tunnel)| *tunnel == link);
+        Some(if is_tunnel { Reach::Tunnel(link) } else { Reach::Direct(link) })
+    }
+}
+
+fn identity(lease: &Lease) -> PeerStatus {
+    PeerStatus {
+        owner: lease.owner.clone(),
+        subnets: lease.subnets.iter().map(|(_, subnet)| *subnet).collect(),
+        public: lease.announcement.public.iter().map(|(_, address)| *address).collect(),
+        reached: Vec::new(),
+        state: PeerState::Ok,
+        why: Vec::new(),
+    }
+}
+
+/// Sorts changes by the peer whose packets they are about.
+fn troubles(changes: &[Change], peers: &[Peer<'_>], tunnels: &ByFamily<LinkName>) -> Troubles {
+    let mut owners: BTreeMap<Mark, usize> = BTreeMap::new();
+    for (place, peer) in peers.iter().enumerate() {
+        for (family, end) in peer.ends.iter() {
+            owners.insert(Mark::Subnet(end.subnet), place);
+            owners.insert(Mark::Gateway(end.subnet.network()), place);
+            owners.extend(end.mac.map(|mac| (Mark::Mac(family, mac), place)));
+        }
+    }
+    let mut troubles = Troubles::new();
+    for change in changes {
+        let key = change.key();
+        let Some((family, mark)) = mark(&key, tunnels) else { continue };
+        if let Some(place) = owners.get(&mark) {
+            troubles.entry(*place).or_default().push((family, fault(change, key.kind())));
+        }
+    }
+    troubles.values_mut().for_each(|troubles| troubles.sort_by_key(|(family, _)| *family));
+    troubles
+}
+
+/// What of an object names the peer that it is about.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+enum Mark {
+    Subnet(IpNet),
+    Gateway(IpAddr),
+    Mac(Family, Mac),
+}
+
+fn mark(key: &Key, tunnels: &ByFamily<LinkName>) -> Option<(Family, Mark)> {
+    match key {
+        Key::Route(subnet) => Some((Family::of_net(*subnet), Mark::Subnet(*subnet))),
+        Key::Neighbour(_, gateway) => Some((Family::of(*gateway), Mark::Gateway(*gateway))),
+        Key::Fdb(link, mac) => {
+            let (family, _) = tunnels.iter().find(|(_, tunnel)| *tunnel == link)?;
+            Some((family, Mark::Mac(family, *mac)))
+        }
+        _ => None,
+    }
+}
+
+fn fault(change: &Change, kind: &str) -> String {
+    match change {
+        Change::Create(_) => format!("{kind} missing"),
+        Change::Replace { .. } => format!("{kind} wrong"),
+        Change::Remove(_) => format!("{kind} left over"),
+    }
+}

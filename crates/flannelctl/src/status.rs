@@ -1,0 +1,229 @@
+//! How this node is: the daemon's word, checked against what is really there.
+//!
+//! Takes [`Evidence`], gives [`NodeStatus`]; writing it down is for `status_text.rs`.
+
+use std::net::IpAddr;
+
+use flannel_plan::config::Backend;
+use flannel_plan::diff::Change;
+use flannel_plan::family::ByFamily;
+use flannel_plan::inputs::Inputs;
+use flannel_plan::link_name::LinkName;
+use flannel_plan::report::Repair;
+use flannel_plan::state::{Item, Key, Link, State, Tier};
+use flannel_plan::subnet_env::SubnetEnv;
+use ipnet::IpNet;
+use serde::Serialize;
+
+use crate::comparison::Comparison;
+use crate::daemon::{Life, Sighting};
+use crate::evidence::Evidence;
+use crate::peer_status::{PeerStatus, peer_statuses};
+
+/// How this node is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NodeStatus {
+    /// Whether pods can be started here.
+    pub ready: bool,
+    /// Why not.
+    pub reasons: Vec<String>,
+    /// What a person should know all the same.
+    pub notes: Vec<String>,
+    /// The daemon and its report.
+    pub daemon: DaemonStatus,
+    /// What the node has of the pod network; none before the first lease.
+    pub node: Option<OwnStatus>,
+    /// How many objects are as they should be; none before the first plan.
+    pub objects: Option<ObjectCount>,
+    /// The other nodes, the worst first.
+    pub peers: Vec<PeerStatus>,
+    /// What was repaired since the daemon started, the latest last.
+    pub repairs: Vec<Repair>,
+    /// What somebody else keeps undoing.
+    pub contested: Vec<String>,
+    /// What others put next to ours; it is left alone.
+    pub foreign: Vec<String>,
+}
+
+/// The daemon and its report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DaemonStatus {
+    /// Its version.
+    pub version: String,
+    /// The number that it has for itself.
+    pub pid: u32,
+    /// The number that it has where we are: another one if it is in a container.
+    pub seen_as: Option<u32>,
+    /// Whether it runs.
+    pub life: Life,
+    /// Where its report is.
+    pub report: String,
+    /// When it wrote the report, in milliseconds since 1970. It does so only when there is something new.
+    pub written: u64,
+    /// How old the report is, in milliseconds.
+    pub age: u64,
+}
+
+/// What this node has of the pod network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OwnStatus {
+    /// Its name in the lease store.
+    pub owner: String,
+    /// The addresses of its pods.
+    pub subnets: ByFamily<IpNet>,
+    /// The addresses of all pods of the cluster.
+    pub networks: ByFamily<IpNet>,
+    /// Where other nodes send to.
+    pub public: ByFamily<IpAddr>,
+    /// The device below the pod network.
+    pub interface: LinkName,
+    /// Its addresses.
+    pub addresses: ByFamily<IpAddr>,
+    /// Its MTU.
+    pub interface_mtu: u32,
+    /// How packets get from node to node.
+    pub backend: Backend,
+    /// The devices of ours, as they should be.
+    pub devices: Vec<Link>,
+    /// The MTU of pods.
+    pub pod_mtu: Option<u32>,
+}
+
+/// How many objects are as they should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct ObjectCount {
+    /// The node should have so many.
+    pub desired: usize,
+    /// So many of them are in place.
+    pub in_place: usize,
+    /// So many of ours should be gone and are not.
+    pub left_over: usize,
+}
+
+/// Says how this node is.
+pub fn node_status(evidence: &Evidence) -> NodeStatus {
+    let report = &evidence.report;
+    let inputs = report.inputs.as_deref();
+    let comparison = evidence.comparison.as_ref().and_then(|comparison| comparison.as_ref().ok());
+    let found = inputs.zip(comparison);
+    let reasons = reasons(evidence, comparison);
+    NodeStatus {
+        ready: report.ready && reasons.is_empty(),
+        notes: notes(evidence, comparison),
+        reasons,
+        daemon: daemon_status(evidence),
+        node: found.map(|(inputs, comparison)| own_status(inputs, &comparison.plan.desired)),
+        objects: comparison.map(count),
+        peers: found.map(|(inputs, comparison)| peer_statuses(inputs, comparison)).unwrap_or_default(),
+        repairs: report.repairs.to_vec(),
+        contested: report.contested.clone(),
+        foreign: match comparison {
+            Some(comparison) => comparison.foreign.iter().map(ToString::to_string).collect(),
+            None => report.foreign.clone(),
+        },
+    }
+}
+
+/// The daemon's reasons while it says that the node is not ready, and what we found missing ourselves.
+fn reasons(evidence: &Evidence, comparison: Option<&Comparison>) -> Vec<String> {
+    let report = &evidence.report;
+    let told = if report.ready { &[][..] } else { &report.reasons };
+    let mut reasons = told.to_vec();
+    if let Some(Err(error)) = &evidence.comparison {
+        reasons.push(error.to_string());
+    }
+    // The daemon names a failed object with its cause, which is more than we know.
+    let is_told = |key: &Key| told.iter().any(|reason| reason.contains(&key.to_string()));
+    let changes = comparison.into_iter().flat_map(|comparison| &comparison.changes);
+    let found = changes.filter(|change| change.key().tier() == Tier::Node && !is_told(&change.key()));
+    reasons.extend(found.map(fault));
+    reasons
+}
+
+fn fault(change: &Change) -> String {
+    let key = change.key();
+    match change {
+        Change::Create(_) => format!("{key} is missing"),
+        Change::Replace { .. } => format!("{key} is not as it should be"),
+        Change::Remove(_) => format!("{key} should be gone"),
+    }
+}
+
+fn notes(evidence: &Evidence, comparison: Option<&Comparison>) -> Vec<String> {
+    let report = &evidence.report;
+    let mut notes: Vec<String> = life_note(evidence.daemon, report.pid).into_iter().collect();
+    if report.version != env!("CARGO_PKG_VERSION") {
+        let (theirs, ours) = (&report.version, env!("CARGO_PKG_VERSION"));
+        notes.push(format!("flanneld is {theirs} and flannelctl {ours}: they may not plan the same"));
+    }
+    // While the daemon takes a trouble for a blink it is ready and has reasons.
+    notes.extend(report.reasons.iter().filter(|_| report.ready).cloned());
+    let refused = comparison.into_iter().flat_map(|comparison| &comparison.plan.refused);
+    let refused: Vec<String> = refused.map(ToString::to_string).collect();
+    // Refused peers and fights have a place of their own.
+    let is_told = |note: &String| {
+        refused.contains(note) || report.contested.iter().any(|object| note.starts_with(object))
+    };
+    notes.extend(report.notes.iter().filter(|note| !is_told(note)).cloned());
+    notes.extend(comparison.into_iter().flat_map(|comparison| comparison.plan.warnings.clone()));
+    notes
+}
+
+fn life_note(daemon: Sighting, pid: u32) -> Option<String> {
+    let pid = daemon.pid.unwrap_or(pid);
+    match daemon.life {
+        Life::Running => None,
+        Life::Suspended => Some(format!(
+            "flanneld is suspended, so nothing is repaired or followed: wake it with `kill -CONT {pid}`"
+        )),
+        Life::NotSeen => Some(
+            "flanneld is not running: packets still flow as it left them, but nothing is repaired or followed; \
+             start it with `systemctl start flanneld`, or look at its pod"
+                .to_owned(),
+        ),
+    }
+}
+
+fn daemon_status(evidence: &Evidence) -> DaemonStatus {
+    let report = &evidence.report;
+    DaemonStatus {
+        version: report.version.to_string(),
+        pid: report.pid,
+        seen_as: evidence.daemon.pid,
+        life: evidence.daemon.life,
+        report: evidence.path.clone(),
+        written: report.written,
+        age: evidence.now.saturating_sub(report.written),
+    }
+}
+
+fn own_status(inputs: &Inputs, desired: &State) -> OwnStatus {
+    let device = |item: &Item| match item {
+        Item::Link(link) => Some((**link).clone()),
+        _ => None,
+    };
+    let subnet_file = desired.get(&Key::File(inputs.node.subnet_file.clone()));
+    OwnStatus {
+        owner: inputs.own.owner.clone(),
+        subnets: inputs.own.subnets,
+        networks: inputs.config.networks.map(|_, pods| pods.network),
+        public: inputs.own.announcement.public,
+        interface: inputs.underlay.link,
+        addresses: inputs.underlay.addresses,
+        interface_mtu: inputs.underlay.mtu,
+        backend: inputs.config.backend.clone(),
+        devices: desired.iter().filter_map(device).collect(),
+        pod_mtu: match subnet_file {
+            Some(Item::File(file)) => SubnetEnv::parse(&file.content).ok().map(|env| env.mtu),
+            _ => None,
+        },
+    }
+}
+
+fn count(comparison: &Comparison) -> ObjectCount {
+    let left_over = comparison.changes.iter().filter(|change| matches!(change, Change::Remove(_))).count();
+    ObjectCount { desired: comparison.plan.desired.len(), in_place: comparison.in_place(), left_over }
+}
+
+#[cfg(test)]
+mod tests;

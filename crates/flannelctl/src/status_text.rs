@@ -1,0 +1,214 @@
+//! `flannelctl status`: writes a [`NodeStatus`] for people or programs.
+
+use std::io::Write;
+
+use flannel_plan::config::Backend;
+use flannel_plan::state::{Link, LinkKind};
+use serde_json::Value;
+
+use crate::daemon::Life;
+use crate::evidence::{DEFAULT_SUBNET_FILE, gather_settled};
+use crate::peer_status::{PeerState, PeerStatus};
+use crate::screen::{Form, Ink, Screen, ago, cell, listed, stacked, table_text, write_json};
+use crate::status::{NodeStatus, ObjectCount, OwnStatus, node_status};
+use crate::terminal::Terminal;
+
+/// So many peers are listed unless all are asked for.
+const MOST_PEERS: usize = 50;
+/// So many lines are listed of anything else.
+const MOST_LINES: usize = 10;
+
+/// Show how this node is: ready or not and why, its lease, its peers, what was repaired
+///
+/// Reads what flanneld wrote beside the subnet file, and looks at the kernel itself: it also works while
+/// flanneld hangs or is gone. The exit code is 0 if the status could be shown, whatever it says.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The subnet file of the flanneld in question
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_SUBNET_FILE)]
+    subnet_file: String,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Form,
+    /// List every peer and every line; else the first, those that fail before the others
+    #[arg(long)]
+    all: bool,
+}
+
+/// Shows how this node is.
+pub fn run(arguments: &Arguments, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let evidence = gather_settled(&arguments.subnet_file)?;
+    let status = node_status(&evidence);
+    match arguments.output {
+        Form::Json => write_json(terminal, &status)?,
+        Form::Text => {
+            let limits = if arguments.all { Limits::NONE } else { Limits::USUAL };
+            let page = Page { screen: Screen::of_stdout(), limits, now: evidence.now }.write(&status);
+            terminal.write_all(page.as_bytes())?;
+        }
+    }
+    Ok(())
+}
+
+/// How much is listed.
+#[derive(Clone, Copy)]
+struct Limits {
+    peers: usize,
+    lines: usize,
+}
+
+impl Limits {
+    const USUAL: Self = Self { peers: MOST_PEERS, lines: MOST_LINES };
+    const NONE: Self = Self { peers: usize::MAX, lines: usize::MAX };
+}
+
+struct Page {
+    screen: Screen,
+    limits: Limits,
+    now: u64,
+}
+
+impl Page {
+    fn write(&self, status: &NodeStatus) -> String {
+        let mut text = self.headline(status);
+        text += &self.facts(status);
+        text += &self.peers(&status.peers);
+        let repairs = status.repairs.iter().rev();
+        let repairs = repairs
+            .map(|repair| format!("{} x {}, {}", repair.count, repair.object, ago(self.now, repair.last)));
+        text += &self.section("repaired since flanneld started, the latest first", repairs.collect());
+        text += &self.section("contested: something keeps undoing these", status.contested.clone());
+        text += &self.section("not ours, left alone", status.foreign.clone());
+        text
+    }
+
+    fn headline(&self, status: &NodeStatus) -> String {
+        let name = status.node.as_ref().map_or("this node", |node| &node.owner);
+        let verdict = match status.ready {
+            true => self.screen.paint(Ink::Good, "ready"),
+            false => self.screen.paint(Ink::Bad, "not ready"),
+        };
+        let mut text = format!("{name} is {verdict}\n");
+        for (mark, lines) in [((Ink::Bad, "x"), &status.reasons), ((Ink::Odd, "!"), &status.notes)] {
+            let mark = self.screen.paint(mark.0, mark.1);
+            text += &self.lines(lines, |line| format!("  {mark} {line}\n"));
+        }
+        text + "\n"
+    }
+
+    fn facts(&self, status: &NodeStatus) -> String {
+        let daemon = &status.daemon;
+        let life = match daemon.life {
+            Life::Running => "running".to_owned(),
+            Life::Suspended => self.screen.paint(Ink::Bad, "suspended"),
+            Life::NotSeen => self.screen.paint(Ink::Bad, "not running"),
+        };
+        let version = &daemon.version;
+        let mut facts = vec![
+            ("flanneld", format!("{version}, pid {}, {life}", daemon.seen_as.unwrap_or(daemon.pid))),
+            ("report", format!("{}, {}", daemon.report, ago(self.now, daemon.written))),
+        ];
+        facts.extend(status.node.iter().flat_map(own_facts));
+        facts.extend(status.objects.map(|objects| ("objects", self.objects(objects))));
+        facts.iter().fold(String::new(), |text, (name, fact)| format!("{text}{name:<10} {fact}\n"))
+    }
+
+    fn objects(&self, objects: ObjectCount) -> String {
+        let ObjectCount { desired, in_place, left_over } = objects;
+        let wrong = match (desired - in_place, left_over) {
+            (0, 0) => return format!("all {desired} as they should be"),
+            (0, more) => format!("{more} left over"),
+            (wrong, 0) => format!("{wrong} of {desired} not as they should be"),
+            (wrong, more) => format!("{wrong} of {desired} not as they should be, {more} left over"),
+        };
+        format!("{}: see `flannelctl diff`", self.screen.paint(Ink::Bad, &wrong))
+    }
+
+    fn peers(&self, peers: &[PeerStatus]) -> String {
+        let count = |state| peers.iter().filter(|peer| peer.state == state).count();
+        let counts = [
+            (PeerState::Ok, Ink::Good, "ok"),
+            (PeerState::Broken, Ink::Bad, "broken"),
+            (PeerState::Refused, Ink::Odd, "refused"),
+        ];
+        let counts = counts.map(|(state, ink, word)| (count(state), ink, word)).into_iter();
+        let counts = counts.filter(|(count, ..)| *count > 0);
+        let counts = counts.map(|(count, ink, word)| self.screen.paint(ink, &format!("{count} {word}")));
+        if peers.is_empty() {
+            return format!("{:<10} none\n", "peers");
+        }
+        let mut text = format!("{:<10} {}\n\n", "peers", listed(counts));
+        let mut table = self.screen.table(&["NODE", "SUBNET", "PUBLIC IP", "REACHED", "STATE"]);
+        table.add_rows(peers.iter().take(self.limits.peers).map(row));
+        text += &table_text(&table);
+        text + &more(peers.len(), self.limits.peers, "peers")
+    }
+
+    fn section(&self, title: &str, lines: Vec<String>) -> String {
+        if lines.is_empty() {
+            return String::new();
+        }
+        format!("\n{title}:\n") + &self.lines(&lines, |line| format!("  {line}\n"))
+    }
+
+    fn lines(&self, lines: &[String], written: impl Fn(&String) -> String) -> String {
+        let text: String = lines.iter().take(self.limits.lines).map(written).collect();
+        text + &more(lines.len(), self.limits.lines, "lines")
+    }
+}
+
+fn more(there: usize, shown: usize, what: &str) -> String {
+    match there.saturating_sub(shown) {
+        0 => String::new(),
+        left => format!("  and {left} more {what}: --all lists them\n"),
+    }
+}
+
+fn row(peer: &PeerStatus) -> Vec<comfy_table::Cell> {
+    let (ink, state) = match peer.state {
+        PeerState::Ok => (Ink::Good, "ok".to_owned()),
+        PeerState::Broken => (Ink::Bad, listed(&peer.why)),
+        PeerState::Refused => (Ink::Odd, format!("refused: {}", listed(&peer.why))),
+    };
+    let mut reached = peer.reached.clone();
+    reached.dedup();
+    let reached = if reached.is_empty() { "-".to_owned() } else { stacked(reached) };
+    let texts = [peer.owner.clone(), stacked(&peer.subnets), stacked(&peer.public), reached];
+    texts.into_iter().map(comfy_table::Cell::new).chain([cell(ink, &state)]).collect()
+}
+
+fn own_facts(node: &OwnStatus) -> Vec<(&'static str, String)> {
+    let subnets = listed(node.subnets.iter().map(|(_, subnet)| subnet));
+    let networks = listed(node.networks.iter().map(|(_, network)| network));
+    let public = listed(node.public.iter().map(|(_, address)| address));
+    let addresses = listed(node.addresses.iter().map(|(_, address)| address));
+    let announced = if public == addresses { String::new() } else { format!(", announced as {public}") };
+    let pods = node.pod_mtu.map(|mtu| format!(", pods have MTU {mtu}")).unwrap_or_default();
+    let mut facts = vec![
+        ("interface", format!("{} {addresses} mtu {}{announced}", node.interface, node.interface_mtu)),
+        ("lease", format!("{subnets} of {networks}")),
+        ("backend", format!("{}{pods}", backend_name(&node.backend))),
+    ];
+    facts.extend(node.devices.iter().map(|device| ("device", device_words(device))));
+    facts
+}
+
+/// The name in the form of net-conf's `Backend.Type`.
+fn backend_name(backend: &Backend) -> String {
+    match serde_json::to_value(backend) {
+        Ok(Value::String(name)) => name,
+        Ok(Value::Object(settings)) => settings.keys().next().cloned().unwrap_or_default(),
+        _ => String::new(),
+    }
+}
+
+fn device_words(device: &Link) -> String {
+    let words = format!("{} mtu {} mac {}", device.name, device.mtu, device.mac);
+    match &device.kind {
+        LinkKind::Vxlan(vxlan) => format!("{words}, VNI {} on UDP port {}", vxlan.vni, vxlan.port),
+        _ => words,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,70 @@
+//! `flannelctl version`: our own version, and that of the flanneld on this node if it says.
+
+use std::io::Write;
+
+use serde::Serialize;
+
+use crate::daemon::{Life, sighting};
+use crate::evidence::{DEFAULT_SUBNET_FILE, EvidenceError, read_report};
+use crate::screen::{Form, write_json};
+use crate::terminal::Terminal;
+
+/// Show the versions of flannelctl and of the flanneld on this node
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// The subnet file of the flanneld in question
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_SUBNET_FILE)]
+    subnet_file: String,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Form,
+}
+
+#[derive(Serialize)]
+struct Versions {
+    flannelctl: &'static str,
+    flanneld: Option<Daemon>,
+}
+
+#[derive(Serialize)]
+struct Daemon {
+    version: String,
+    /// None where the report cannot be understood.
+    life: Option<Life>,
+}
+
+/// Shows the versions.
+pub fn run(arguments: &Arguments, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let flanneld = daemon(&arguments.subnet_file)?;
+    let versions = Versions { flannelctl: env!("CARGO_PKG_VERSION"), flanneld };
+    match arguments.output {
+        Form::Json => write_json(terminal, &versions)?,
+        Form::Text => terminal.write_all(text(&versions).as_bytes())?,
+    }
+    Ok(())
+}
+
+/// A node without a report has no daemon worth a word, which is no failure here.
+fn daemon(subnet_file: &str) -> Result<Option<Daemon>, EvidenceError> {
+    match read_report(subnet_file) {
+        Ok((_, report)) => {
+            Ok(Some(Daemon { life: Some(sighting(report.pid).life), version: report.version.into_owned() }))
+        }
+        Err(EvidenceError::NoReport { .. }) => Ok(None),
+        Err(EvidenceError::OtherVersion { theirs, .. }) => Ok(Some(Daemon { version: theirs, life: None })),
+        Err(error) => Err(error),
+    }
+}
+
+fn text(versions: &Versions) -> String {
+    let mut text = format!("flannelctl {}\n", versions.flannelctl);
+    if let Some(Daemon { version, life }) = &versions.flanneld {
+        let life = match life {
+            None | Some(Life::Running) => "",
+            Some(Life::Suspended) => " (suspended)",
+            Some(Life::NotSeen) => " (not running)",
+        };
+        text += &format!("flanneld {version}{life}\n");
+    }
+    text
+}
