@@ -31,8 +31,8 @@ use crate::wake::{Advice, Alarm, Damper, Wake};
 
 /// Settings change without notice, and a notice may be lost: a look now and then finds it.
 const SAFETY_LOOK: Duration = Duration::from_secs(60);
-/// A pass that changed more objects than this leaves memory behind that is worth giving back.
-const LARGE_PASS: usize = 1000;
+/// A new plan with more objects than this leaves memory behind that is worth giving back.
+const LARGE_PLAN: usize = 1000;
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 
 /// What the loop needs of the rest of the daemon.
@@ -81,10 +81,10 @@ impl<K: Kernel> Daemon<K> {
             let pass = Pass { result: self.pass(&word, begun), took: begun.elapsed() };
             alarm.note_pass(pass.took);
             self.plan_retry(&pass.result);
-            let large = pass.result.as_ref().is_ok_and(|settlement| settlement.done.len() > LARGE_PASS);
+            let changed = pass.result.as_ref().is_ok_and(|settlement| !settlement.done.is_empty());
             self.parts.reporter.conclude(&pass, &word, self.planned.as_ref(), &self.damper);
             drop(word);
-            if large {
+            if changed && self.is_large() {
                 flannel_kernel::memory::give_back();
             }
             if alarm.wait(self.next_look()) == Wake::Stop {
@@ -92,6 +92,10 @@ impl<K: Kernel> Daemon<K> {
                 return;
             }
         }
+    }
+
+    fn is_large(&self) -> bool {
+        self.planned.as_ref().is_some_and(|planned| planned.plan.desired.len() > LARGE_PLAN)
     }
 
     /// One pass: everything from the store's last word to a settled kernel.

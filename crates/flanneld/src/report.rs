@@ -132,9 +132,13 @@ impl Reporter {
             Err(not_yet) => vec![not_yet.to_string()],
         };
         let notes = notes(pass.result.as_ref().ok(), planned, word);
-        self.stand(reasons, notes);
+        let news = self.stand(reasons, notes);
+        // In this order: whoever waits for ready finds the report in place.
         if self.state_file.is_due() {
             self.write_state(planned, damper);
+        }
+        if news {
+            self.tell_outside();
         }
     }
 
@@ -164,8 +168,8 @@ impl Reporter {
         why_not_wired(settlement)
     }
 
-    /// Takes a stand on readiness, and tells it where it is new.
-    fn stand(&mut self, reasons: Vec<String>, notes: Vec<String>) {
+    /// Takes a stand on readiness; says whether it is new.
+    fn stand(&mut self, reasons: Vec<String>, notes: Vec<String>) -> bool {
         let standing = &mut self.standing;
         let blink = |since: Instant| since.elapsed() < GRACE;
         let ready = if reasons.is_empty() {
@@ -176,13 +180,15 @@ impl Reporter {
             standing.ready && blink(since)
         };
         let news = (standing.ready, &standing.reasons, &standing.notes) != (ready, &reasons, &notes);
-        if !news {
-            return;
+        if news {
+            tell_standing(standing, ready, &reasons, &notes);
+            *standing = Standing { ready, reasons, notes, trouble_since: standing.trouble_since };
+            self.state_file.touch();
         }
-        tell_standing(standing, ready, &reasons, &notes);
-        *standing = Standing { ready, reasons, notes, trouble_since: standing.trouble_since };
-        self.tell_outside();
-        self.state_file.touch();
+        if ready {
+            self.state_file.hurry();
+        }
+        news
     }
 
     fn tell_outside(&self) {

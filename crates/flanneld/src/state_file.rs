@@ -14,14 +14,16 @@ const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct StateFile {
     path: PathBuf,
-    written: Option<Instant>,
+    /// Not before this. The first moments of a start change fast and are worth no file.
+    earliest: Instant,
+    is_there: bool,
     waiting: bool,
 }
 
 impl StateFile {
     /// A file that is not written yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), written: None, waiting: false }
+        Self { path: path.into(), earliest: Instant::now() + SHORTEST_PAUSE, is_there: false, waiting: false }
     }
 
     /// Where it is.
@@ -34,9 +36,16 @@ impl StateFile {
         self.waiting = true;
     }
 
+    /// Notes that the first report is worth reading: it need not wait any longer.
+    pub fn hurry(&mut self) {
+        if !self.is_there {
+            self.earliest = Instant::now();
+        }
+    }
+
     /// When it is to be written, if there is something new.
     pub fn due(&self) -> Option<Instant> {
-        self.waiting.then(|| self.written.map_or_else(Instant::now, |last| last + SHORTEST_PAUSE))
+        self.waiting.then_some(self.earliest)
     }
 
     /// Whether now is the time.
@@ -47,8 +56,9 @@ impl StateFile {
     /// Writes it.
     pub fn write(&mut self, report: &NodeReport<'_>) -> io::Result<()> {
         // Also after a failure: a full disk is not tried again at once.
-        self.written = Some(Instant::now());
+        self.earliest = Instant::now() + SHORTEST_PAUSE;
         self.waiting = false;
+        self.is_there = true;
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         folder.map_or(Ok(()), fs::create_dir_all)?;
         let draft = self.path.with_extension("json.new");
