@@ -124,6 +124,9 @@ impl ApplyError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Refused { object, why, .. } => hint_for(object, why),
+            Self::NoDevice { link, object, .. } if object.starts_with("link ") => {
+                Some(format!("bring {link} back, or choose another device with --iface"))
+            }
             Self::NoDevice { link, .. } => {
                 Some(format!("somebody removed {link} a moment ago: it is made again at the next look"))
             }
@@ -153,15 +156,17 @@ fn object(change: &Change) -> String {
 }
 
 fn hint_for(object: &str, why: &Refusal) -> Option<String> {
+    let words = why.message.as_deref().unwrap_or_default();
+    let is_a = |kind: &str| object.starts_with(kind);
     let text = match why.errno {
+        _ if words.contains("IPv6 is disabled") => "switch IPv6 on: set net.ipv6.conf.*.disable_ipv6 to 0",
+        Errno::NOENT if is_a("sysctl net/ipv6") => "the kernel has no IPv6: boot without ipv6.disable=1",
         Errno::PERM => "flanneld needs the capability CAP_NET_ADMIN: run it as root, or privileged",
-        Errno::OPNOTSUPP if object.contains("vxlan") => {
+        Errno::OPNOTSUPP if is_a("link") => {
             "the kernel has no vxlan: `modprobe vxlan`, or install linux-modules-extra"
         }
-        Errno::NETUNREACH | Errno::HOSTUNREACH => {
-            "the next router is on no network of this node: is the device up, and does it have its address?"
-        }
-        Errno::INVAL if why.message.as_deref().is_some_and(|text| text.contains("invalid gateway")) => {
+        Errno::INVAL if is_a("address") => "a device with IPv6 needs an MTU of at least 1280",
+        Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::INVAL if is_a("route") => {
             "the next router is on no network of this node: is the device up, and does it have its address?"
         }
         Errno::NETDOWN => "the device is down: it is brought up at the next look",
@@ -173,4 +178,23 @@ fn hint_for(object: &str, why: &Refusal) -> Option<String> {
         _ => return None,
     };
     Some(text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_without_vxlan_is_told_what_to_load() {
+        let why = Refusal { errno: Errno::OPNOTSUPP, message: Some("Unknown device type".into()) };
+        let error = ApplyError::Refused { verb: "create", object: "link flannel.1".to_owned(), why };
+        assert_eq!(
+            error.to_string(),
+            "cannot create link flannel.1: Operation not supported: Unknown device type"
+        );
+        assert_eq!(
+            error.hint().unwrap(),
+            "the kernel has no vxlan: `modprobe vxlan`, or install linux-modules-extra"
+        );
+    }
 }

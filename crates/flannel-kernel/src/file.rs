@@ -12,18 +12,15 @@ use crate::netlink::Refusal;
 /// Only these bits are ours to compare.
 const PERMISSION_BITS: u32 = 0o7777;
 
-/// The file at a path, if there is one; bytes that are no text are replaced by a mark.
-pub(crate) fn read(path: &str) -> Result<Option<File>, Refusal> {
-    let found = fs::read(path).and_then(|content| Ok((content, fs::metadata(path)?)));
-    match found {
-        Ok((content, about)) => Ok(Some(File {
-            path: path.into(),
-            content: String::from_utf8_lossy(&content).into(),
-            mode: about.permissions().mode() & PERMISSION_BITS,
-        })),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error.into()),
-    }
+/// The file at a path; bytes that are no text are replaced by a mark. One that cannot be read is left out:
+/// writing it will tell why.
+pub(crate) fn read(path: &str) -> Option<File> {
+    let content = fs::read(path).ok()?;
+    Some(File {
+        path: path.into(),
+        content: String::from_utf8_lossy(&content).into(),
+        mode: fs::metadata(path).ok()?.permissions().mode() & PERMISSION_BITS,
+    })
 }
 
 /// Writes a file, its folder too if there is none.

@@ -71,7 +71,7 @@ pub(crate) fn create(socket: &mut Socket, link: &Link, vxlan: &Vxlan, parent: u3
         });
     }))?;
     // The kernel ignores an alias in the message that makes a device.
-    let marked = set(socket, link.name, |message| message.text(IFLA_IFALIAS, &link.alias));
+    let marked = set(socket, link.name, |message| message.attribute(IFLA_IFALIAS, link.alias.as_bytes()));
     if marked.is_err() {
         let _ = remove(socket, link.name); // the first error is the one to tell
     }
@@ -98,7 +98,7 @@ pub(crate) fn alter(socket: &mut Socket, from: &Link, to: &Link) -> Result<(), R
         steps.push(set(socket, to.name, |message| message.attribute(IFLA_ADDRESS, &to.mac.0)));
     }
     if from.alias != to.alias {
-        steps.push(set(socket, to.name, |message| message.text(IFLA_IFALIAS, &to.alias)));
+        steps.push(set(socket, to.name, |message| message.attribute(IFLA_IFALIAS, to.alias.as_bytes())));
     }
     if from.up != to.up {
         steps.push(raise_or_lower(socket, to));

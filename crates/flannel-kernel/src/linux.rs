@@ -65,12 +65,8 @@ impl Kernel for Linux {
         let routes = route::dump(&mut self.socket, &names, self.last.routes).map_err(because("routes"))?;
         let mut look = Look { links, addresses, routes, ..Look::default() };
         self.look_at_entries(&mut look, scope)?;
-        for path in &scope.sysctls {
-            look.sysctls.extend(sysctl::read(path).map_err(because(path))?);
-        }
-        for path in &scope.files {
-            look.files.extend(file::read(path).map_err(because(path))?);
-        }
+        look.sysctls = scope.sysctls.iter().filter_map(|path| sysctl::read(path)).collect();
+        look.files = scope.files.iter().filter_map(|path| file::read(path)).collect();
         self.last =
             Sizes { routes: look.routes.len(), neighbours: look.neighbours.len(), fdb: look.fdb.len() };
         Ok(look)

@@ -1,5 +1,7 @@
 //! Kernel settings below `/proc/sys`: read and write. Those below `net` are of this thread's namespace.
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::{Component, Path, PathBuf};
 
 use flannel_plan::state::Sysctl;
@@ -7,20 +9,17 @@ use rustix::io::Errno;
 
 use crate::netlink::Refusal;
 
-/// The setting at a path, if the kernel has it.
-pub(crate) fn read(path: &str) -> Result<Option<Sysctl>, Refusal> {
-    match std::fs::read_to_string(file(path)?) {
-        Ok(text) => Ok(Some(Sysctl { path: path.into(), value: text.trim().into() })),
-        Err(error) => match Refusal::from(error) {
-            why if why.says_absent() => Ok(None),
-            why => Err(why),
-        },
-    }
+/// The setting at a path. One that cannot be read is left out: writing it will tell why.
+pub(crate) fn read(path: &str) -> Option<Sysctl> {
+    let text = std::fs::read_to_string(file(path).ok()?).ok()?;
+    Some(Sysctl { path: path.into(), value: text.trim().into() })
 }
 
 /// Sets a setting.
 pub(crate) fn write(sysctl: &Sysctl) -> Result<(), Refusal> {
-    Ok(std::fs::write(file(&sysctl.path)?, format!("{}\n", sysctl.value))?)
+    let mut file = OpenOptions::new().write(true).open(file(&sysctl.path)?)?;
+    // The kernel takes a value only whole, in one write.
+    Ok(file.write_all(format!("{}\n", sysctl.value).as_bytes())?)
 }
 
 fn file(path: &str) -> Result<PathBuf, Refusal> {

@@ -22,7 +22,7 @@ use crate::abi::{
     RTNLGRP_IPV6_ROUTE, RTNLGRP_LINK, RTNLGRP_NEIGH,
 };
 use crate::names::Names;
-use crate::netlink::{Received, Refusal, Socket, messages, set_option};
+use crate::netlink::{Received, Refusal, Socket, drain, messages, set_option};
 use crate::{address, link, neighbour, route};
 
 const GROUPS: [u32; 6] = [
@@ -168,6 +168,7 @@ impl Watch {
 
     /// Notices were lost, perhaps one about a new device.
     fn start_over(&mut self) -> Result<Notice, WatchError> {
+        drain(&self.fd, &mut self.inbox);
         self.names = Names::of(&link::dump(&mut self.asking)?);
         Ok(Notice::Everything)
     }

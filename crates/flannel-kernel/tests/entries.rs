@@ -245,3 +245,20 @@ fn an_object_on_a_device_that_is_gone_fails_to_be_made_and_is_removed_already() 
         apply(kernel, &remove(peer(2)));
     });
 }
+
+#[test]
+fn an_ipv6_address_where_ipv6_is_off_or_the_mtu_too_small_is_refused_with_a_way_out() {
+    with_a_nic(|kernel| {
+        apply(kernel, &create([link(flannel_v6_1())]));
+        sh("echo 1 > /proc/sys/net/ipv6/conf/flannel-v6.1/disable_ipv6");
+        let change = Change::Create(address("flannel-v6.1", "fd00:244:0:1::/128"));
+        let (error, hint) = complaint(kernel, change.clone());
+        let what = "cannot create address fd00:244:0:1::/128 dev flannel-v6.1";
+        assert_eq!(error, format!("{what}: Permission denied: ipv6: IPv6 is disabled on this device"));
+        assert_eq!(hint.unwrap(), "switch IPv6 on: set net.ipv6.conf.*.disable_ipv6 to 0");
+        sh("echo 0 > /proc/sys/net/ipv6/conf/flannel-v6.1/disable_ipv6 && ip link set flannel-v6.1 mtu 1200");
+        let (error, hint) = complaint(kernel, change);
+        assert_eq!(error, format!("{what}: Invalid argument"));
+        assert_eq!(hint.unwrap(), "a device with IPv6 needs an MTU of at least 1280");
+    });
+}

@@ -139,6 +139,7 @@ fn what_can_be_altered_in_place_keeps_the_device_its_routes_and_entries() {
         let steps = [
             flannel_1_but(|link| link.mtu = 1400),
             flannel_1_but(|link| link.alias = "flannel: other".into()),
+            flannel_1_but(|link| link.alias = "".into()),
             flannel_1_but(|link| vxlan(link).local = Some(ip("10.0.0.7"))),
             flannel_1_but(|link| vxlan(link).learning = true),
             flannel_1(),
@@ -295,8 +296,9 @@ fn another_device_with_our_vni_is_named() {
 fn a_missing_device_below_is_named() {
     with_a_nic(|kernel| {
         sh("ip link del nic");
-        let (error, _) = complaint(kernel, Change::Create(link(flannel_1())));
+        let (error, hint) = complaint(kernel, Change::Create(link(flannel_1())));
         assert_eq!(error, format!("cannot create {}: there is no device nic", flannel_1()));
+        assert_eq!(hint.unwrap(), "bring nic back, or choose another device with --iface");
     });
 }
 

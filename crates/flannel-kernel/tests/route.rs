@@ -210,3 +210,14 @@ fn a_router_out_of_reach_is_refused_in_the_kernels_own_words_with_a_way_out() {
         );
     });
 }
+
+#[test]
+fn a_route_through_a_cable_that_is_out_is_the_same_route() {
+    with_a_nic(|kernel| {
+        sh("ip route add default via 10.0.0.254 && ip -6 route add default via fd00::fe");
+        let before = look(kernel).routes;
+        sh("ip link set far down");
+        assert_ne!(lines("ip route show default"), ["default via 10.0.0.254 dev nic"]);
+        assert_eq!(look(kernel).routes, before);
+    });
+}

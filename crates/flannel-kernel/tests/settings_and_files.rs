@@ -149,10 +149,13 @@ fn a_file_that_is_no_text_is_read_with_marks() {
 }
 
 #[test]
-fn a_folder_in_the_place_of_a_file_is_an_error_and_not_an_absence() {
+fn a_folder_in_the_place_of_a_file_does_not_end_the_look_and_is_named_when_written() {
     with_a_small_disk(|kernel| {
-        let scope = Scope { files: vec!["/mnt".into()], ..Scope::default() };
-        assert_eq!(kernel.look(&scope).unwrap_err().to_string(), "cannot read /mnt: Is a directory");
+        sh("mkdir /mnt/subnet.env");
+        assert_eq!(found(kernel, "/mnt/subnet.env"), []);
+        let (error, _) = complaint(kernel, Change::Create(file("/mnt/subnet.env", "x", 0o644)));
+        assert_eq!(error, "cannot create file /mnt/subnet.env (0644, 1 bytes): Is a directory");
+        assert_eq!(lines("ls -A /mnt"), ["subnet.env"]);
     });
 }
 

@@ -50,6 +50,8 @@ impl Socket {
             None, // NETLINK_ROUTE is protocol 0
         )?;
         rustix::net::bind(&fd, &SocketAddrNetlink::new(0, 0))?;
+        // Any process may write to a netlink socket; to one that is connected to port 0 only the kernel may.
+        rustix::net::connect(&fd, &SocketAddrNetlink::new(0, 0))?;
         let port = SocketAddrNetlink::try_from(rustix::net::getsockname(&fd)?)?.pid();
         // An old kernel lacks some of these; then answers are larger or say less, but are still right.
         for option in [NETLINK_EXT_ACK, NETLINK_CAP_ACK, NETLINK_GET_STRICT_CHK] {
@@ -114,7 +116,8 @@ impl Socket {
             match self.dump_once(request(), into, &read) {
                 Ok(Consistency::Whole) => return Ok(()),
                 Ok(Consistency::Interrupted) => {}
-                Err(why) if why.is(Errno::NOBUFS) || why.is(Errno::INTR) => {}
+                Err(why) if why.is(Errno::NOBUFS) => self.drain(),
+                Err(why) if why.is(Errno::INTR) => {}
                 Err(why) => return Err(why),
             }
             into.truncate(before);
@@ -168,6 +171,7 @@ impl Socket {
     }
 
     fn send_one_by_one(&mut self, requests: &Outbox) -> Result<Vec<Refused>, Refusal> {
+        self.drain();
         let mut refused = Vec::new();
         for place in 0..requests.len() {
             if let Some(Err(why)) = requests.nth(place).map(|request| self.request(request)) {
@@ -191,35 +195,29 @@ impl Socket {
         Ok(first)
     }
 
+    fn drain(&mut self) {
+        drain(&self.fd, &mut self.inbox);
+    }
+
     fn receive(&mut self) -> Result<&[u8], Refusal> {
-        loop {
-            let (_, length, sender) =
-                match rustix::net::recvfrom(&self.fd, &mut self.inbox[..], RecvFlags::TRUNC) {
-                    Err(Errno::INTR) => continue,
-                    Err(Errno::AGAIN) => {
-                        let message = "the kernel did not answer within 10 s";
-                        return Err(Refusal { errno: Errno::TIMEDOUT, message: Some(message.into()) });
-                    }
-                    answer => answer?,
-                };
-            if length > self.inbox.len() {
-                return Err(Errno::MSGSIZE.into());
+        let length = loop {
+            match rustix::net::recv(&self.fd, &mut self.inbox[..], RecvFlags::TRUNC) {
+                Ok((_, length)) => break length,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => {
+                    let message = Some("the kernel did not answer within 10 s".into());
+                    return Err(Refusal { errno: Errno::TIMEDOUT, message });
+                }
+                Err(errno) => return Err(errno.into()),
             }
-            if sender.is_some_and(|sender| from_kernel(&sender)) {
-                return Ok(&self.inbox[..length]);
-            }
-        }
+        };
+        self.inbox.get(..length).ok_or_else(|| Errno::MSGSIZE.into())
     }
 }
 
 enum Consistency {
     Whole,
     Interrupted,
-}
-
-/// Any process may write to our socket; only port 0 is the kernel.
-fn from_kernel(sender: &rustix::net::SocketAddrAny) -> bool {
-    SocketAddrNetlink::try_from(sender.clone()).is_ok_and(|sender| sender.pid() == 0)
 }
 
 /// The error that a message carries, if it carries one.
@@ -248,6 +246,13 @@ fn words(message: &Received) -> Option<Box<str>> {
     Some(String::from_utf8_lossy(text).trim_end_matches('\0').into())
 }
 
+/// Throws away what was not read: the kernel adds nothing to a buffer that was full before it is empty, and does
+/// not say again that something is lost.
+pub(crate) fn drain(fd: &OwnedFd, inbox: &mut [u8]) {
+    let mut read = || rustix::net::recv(fd, &mut *inbox, RecvFlags::DONTWAIT);
+    while matches!(read(), Ok(_) | Err(Errno::NOBUFS | Errno::INTR)) {}
+}
+
 /// Sets a number-valued option of a netlink socket.
 #[allow(unsafe_code, reason = "neither std nor rustix knows the options of netlink sockets")]
 pub(crate) fn set_option(fd: &OwnedFd, option: i32, value: u32) -> Result<(), Errno> {
@@ -262,3 +267,6 @@ pub(crate) fn set_option(fd: &OwnedFd, option: i32, value: u32) -> Result<(), Er
         Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
     }
 }
+
+#[cfg(test)]
+mod tests;
