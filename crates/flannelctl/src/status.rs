@@ -134,18 +134,23 @@ fn reasons(evidence: &Evidence, comparison: Option<&Comparison>) -> Vec<String> 
     }
     // The daemon names a failed object with its cause, which is more than we know.
     let is_told = |key: &Key| told.iter().any(|reason| reason.contains(&key.to_string()));
-    let changes = comparison.into_iter().flat_map(|comparison| &comparison.changes);
-    let found = changes.filter(|change| change.key().tier() == Tier::Node && !is_told(&change.key()));
-    reasons.extend(found.map(fault));
+    if let Some(Comparison { changes, foreign, .. }) = comparison {
+        let of_node = |change: &&Change| change.key().tier() == Tier::Node && !is_told(&change.key());
+        reasons.extend(changes.iter().filter(of_node).map(|change| fault(change, foreign)));
+    }
     reasons
 }
 
-fn fault(change: &Change) -> String {
+fn fault(change: &Change, foreign: &[Item]) -> String {
     let key = change.key();
-    match change {
-        Change::Create(_) => format!("{key} is missing"),
-        Change::Replace { .. } => format!("{key} is not as it should be"),
-        Change::Remove(_) => format!("{key} should be gone"),
+    let in_the_way = foreign.iter().find(|item| item.key() == key);
+    match (change, in_the_way) {
+        (_, Some(Item::Link(link))) => {
+            format!("{link} is not ours: remove it with `ip link del {}`, or choose another VNI", link.name)
+        }
+        (Change::Create(_), _) => format!("{key} is missing"),
+        (Change::Replace { .. }, _) => format!("{key} is not as it should be"),
+        (Change::Remove(_), _) => format!("{key} should be gone"),
     }
 }
 

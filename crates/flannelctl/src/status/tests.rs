@@ -128,6 +128,18 @@ fn a_node_without_its_device_is_not_ready_whatever_the_daemon_says() {
 }
 
 #[test]
+fn a_device_of_somebody_else_in_place_of_ours_is_the_reason() {
+    let inputs = inputs(VXLAN, 2);
+    let mut kernel = settled(&inputs);
+    kernel.now.links[1].link.alias = "flanneld /run/flannel/blue.env".into();
+    let status = node_status(&evidence(&inputs, &mut kernel));
+    let link = &kernel.now.links[1].link;
+    let reason = format!("{link} is not ours: remove it with `ip link del flannel.1`, or choose another VNI");
+    assert_eq!((status.ready, &status.reasons[0]), (false, &reason));
+    assert_eq!(status.foreign, [link.to_string()]);
+}
+
+#[test]
 fn what_the_daemon_knows_the_cause_of_is_told_in_its_words() {
     let inputs = inputs(VXLAN, 2);
     let mut kernel = settled(&inputs);
