@@ -1,0 +1,78 @@
+# The verbs of this repository. Each installs what it lacks on a Debian or Ubuntu machine with Rust, and says so.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench fuzz fuzz-build build clean programs pinned lab-programs fuzz-tools
+# Verbs share the target folder, so `make lint test` runs them one after the other.
+.NOTPARALLEL:
+
+# How long `make fuzz` runs each target.
+SECONDS_EACH ?= 20
+
+CARGO_DENY := 0.20.2
+CARGO_FUZZ := 0.13.2
+FUZZ := PATH="$(CURDIR)/target/tools/bin:$$PATH" cargo +nightly fuzz
+
+# Namespaces need root: without it, test programs are run by sudo, and nothing else is.
+ifneq ($(shell id -u),0)
+TRIPLE := $(shell rustc -vV 2>/dev/null | sed -n 's/^host: //p' | tr 'a-z-' 'A-Z_')
+export CARGO_TARGET_$(TRIPLE)_RUNNER := $(CURDIR)/scripts/as-root
+endif
+
+help: ## list the verbs
+	@echo "flannel, the network of pods. Verbs:"
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS=$$'\t' read -r verb what; \
+	    do printf '  make %-11s %s\n' "$$verb" "$$what"; done
+
+demo: pinned lab-programs ## build, then see two racks of nodes come up, break and heal (root)
+	cargo build -p flanneld -p flannelctl
+	scripts/as-root target/debug/flannelctl lab demo
+
+test: programs lab-programs ## run every test, those in network namespaces too (root)
+	scripts/check-flags
+	cargo test --workspace
+
+lint: pinned fuzz-tools ## formatting, clippy, licences, bans, rustdoc, and that the fuzz targets build
+	@scripts/need-tool cargo-deny $(CARGO_DENY)
+	cargo fmt --all --check
+	cargo fmt --manifest-path fuzz/Cargo.toml --check
+	cargo clippy --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
+	target/tools/bin/cargo-deny --log-level error check bans licenses sources
+	$(FUZZ) build --dev
+
+bench: pinned lab-programs ## measure against the goals, optimised (root)
+	cargo build --release -p flanneld -p flannelctl -p flannel-bench
+	scripts/as-root target/release/flannel-bench
+
+fuzz: fuzz-tools ## run every fuzz target for SECONDS_EACH (20) seconds
+	@for target in $$($(FUZZ) list); do \
+	    echo "==> $$target"; mkdir -p "fuzz/corpus/$$target"; \
+	    $(FUZZ) run "$$target" "fuzz/corpus/$$target" "fuzz/seeds/$$target" -- \
+	        -max_total_time=$(SECONDS_EACH) -timeout=10 || exit 1; \
+	done
+
+fuzz-build: fuzz-tools ## build the fuzz targets as they are fuzzed, optimised
+	$(FUZZ) build
+
+build: pinned ## build every program, optimised, into target/release
+	cargo build --release --workspace --bins
+
+clean: ## remove everything that was built, tools included
+	rm -rf target fuzz/target
+
+programs: pinned
+	cargo build --workspace --bins
+
+pinned:
+	@scripts/need-packages cc:gcc
+	@scripts/need-rust pinned
+
+lab-programs:
+	@scripts/need-packages ip:iproute2 bridge:iproute2 ping:iputils-ping unshare:util-linux nsenter:util-linux \
+	    setpriv:util-linux mount:mount tcpdump:tcpdump hostname:hostname
+
+fuzz-tools: pinned
+	@scripts/need-packages c++:g++
+	@scripts/need-rust nightly
+	@scripts/need-tool cargo-fuzz $(CARGO_FUZZ)
