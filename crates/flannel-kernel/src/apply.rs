@@ -14,15 +14,29 @@ pub(crate) struct Applying<'a> {
     socket: &'a mut Socket,
     indexes: Vec<(LinkName, Option<u32>)>,
     outbox: Outbox,
-    /// The place of the change that each request in the outbox is for, and whether it may find nothing.
-    places: Vec<(usize, Absence)>,
+    /// The place of the change that each request in the outbox is for, and which refusals of it matter.
+    places: Vec<(usize, Matters)>,
     failures: Vec<Failure>,
 }
 
+/// Which refusals of a request make its change a failure.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Absence {
-    IsFine,
-    IsAFailure,
+enum Matters {
+    Every,
+    /// Nothing to remove is as good as removed.
+    AllButAbsence,
+    /// The request only prepares the next one, which will tell.
+    None,
+}
+
+impl Matters {
+    fn includes(self, why: &Refusal) -> bool {
+        match self {
+            Self::Every => true,
+            Self::AllButAbsence => !why.says_absent(),
+            Self::None => false,
+        }
+    }
 }
 
 impl<'a> Applying<'a> {
@@ -72,14 +86,14 @@ impl<'a> Applying<'a> {
         };
         if must_go_first(change) {
             write_remove(&mut self.outbox, item, link);
-            self.places.push((place, Absence::IsFine));
+            self.places.push((place, Matters::None));
         }
         if removes {
             write_remove(&mut self.outbox, item, link);
         } else {
             write_create(&mut self.outbox, item, link);
         }
-        self.places.push((place, if removes { Absence::IsFine } else { Absence::IsAFailure }));
+        self.places.push((place, if removes { Matters::AllButAbsence } else { Matters::Every }));
         Ok(())
     }
 
@@ -88,14 +102,15 @@ impl<'a> Applying<'a> {
         match outcome {
             Ok(all) => {
                 for refusal in all {
-                    let (place, absence) = self.places[refusal.place];
-                    if absence == Absence::IsAFailure || !refusal.why.says_absent() {
+                    let (place, matters) = self.places[refusal.place];
+                    if matters.includes(&refusal.why) {
                         self.try_again(&changes[place], refusal.why);
                     }
                 }
             }
             Err(why) => {
-                for (place, _) in std::mem::take(&mut self.places) {
+                let places = std::mem::take(&mut self.places);
+                for (place, _) in places.into_iter().filter(|(_, matters)| *matters != Matters::None) {
                     let change = &changes[place];
                     self.fail(change, ApplyError::refused(change, why.clone()));
                 }
@@ -154,6 +169,11 @@ impl<'a> Applying<'a> {
     }
 
     fn replace_link(&mut self, change: &Change, from: &Link, to: &Link) -> Result<(), ApplyError> {
+        // A device of a kind that we never make is not ours to delete, whatever its name is.
+        if let LinkKind::Other(found) = &from.kind {
+            let (verb, found) = (change.verb(), found.clone());
+            return Err(ApplyError::NameTaken { verb, name: to.name, found });
+        }
         if must_be_rebuilt(from, to) {
             self.remove_link(change, from)?;
             return self.create_link(change, to);

@@ -274,7 +274,11 @@ fn a_device_of_our_name_and_another_kind_is_named_and_left_alone() {
         let hint = Some("remove it with `ip link del flannel.1`, or choose another VNI".to_owned());
         let own = Item::Link(Box::new(flannel_1()));
         assert_eq!(complaint(kernel, Change::Create(own.clone())), (taken.to_owned(), hint.clone()));
-        assert_eq!(complaint(kernel, Change::Remove(own)), (taken.replace("create", "remove"), hint));
+        let removal = Change::Remove(own.clone());
+        assert_eq!(complaint(kernel, removal), (taken.replace("create", "remove"), hint.clone()));
+        let theirs = before.links.iter().find(|fact| fact.link.name == name("flannel.1")).unwrap();
+        let replacement = Change::Replace { from: link(theirs.link.clone()), to: own };
+        assert_eq!(complaint(kernel, replacement), (taken.replace("create", "replace"), hint));
         assert_eq!(look(kernel), before);
     });
 }

@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use flannel_kernel::netns::{Namespace, run_inside};
 use flannel_kernel::{Kernel, Linux};
@@ -67,6 +68,14 @@ pub fn sh(script: &str) -> String {
 /// The lines that a command prints, with single spaces between the words.
 pub fn lines(script: &str) -> Vec<String> {
     sh(script).lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+/// Asks again and again until it is so; gives up after a time that only a failing test takes.
+pub fn until(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !is_so() {
+        assert!(Instant::now() < end, "waited in vain until {what}");
+    }
 }
 
 pub fn name(text: &str) -> LinkName {
