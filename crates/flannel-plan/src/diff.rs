@@ -6,8 +6,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::family::Family;
 use crate::link_name::LinkName;
-use crate::state::{Item, Key, Link, LinkKind, State, Vxlan};
+use crate::state::{Item, Key, Link, LinkKind, State};
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,7 +69,9 @@ pub fn diff(desired: &State, observed: &State) -> Vec<Change> {
             (Some(want), Some(have)) => {
                 changes.push(Change::Replace { from: have.clone(), to: want.clone() })
             }
-            (None, Some(have)) if blocks_a_create(have, desired) => first.push(Change::Remove(have.clone())),
+            (None, Some(have)) if blocks_a_create(have, desired, observed) => {
+                first.push(Change::Remove(have.clone()))
+            }
             (None, Some(have)) => last.push(Change::Remove(have.clone())),
             (None, None) => {}
         }
@@ -134,18 +137,26 @@ pub fn must_be_rebuilt(have: &Link, want: &Link) -> bool {
     match (&have.kind, &want.kind) {
         (LinkKind::Vxlan(have), LinkKind::Vxlan(want)) => {
             (have.vni, have.port, have.gbp, have.parent) != (want.vni, want.port, want.gbp, want.parent)
-                || have.local.map(|ip| ip.is_ipv4()) != want.local.map(|ip| ip.is_ipv4())
+                || have.local.map(Family::of) != want.local.map(Family::of)
         }
         (have, want) => have != want,
     }
 }
 
-/// The kernel has one vxlan device for a VNI and port: one of ours under another name must go first.
-fn blocks_a_create(have: &Item, desired: &State) -> bool {
-    let Item::Link(have) = have else { return false };
-    let LinkKind::Vxlan(have) = &have.kind else { return false };
-    let same = |want: &Vxlan| (want.vni, want.port) == (have.vni, have.port);
-    desired.iter().any(
-        |item| matches!(item, Item::Link(want) if matches!(&want.kind, LinkKind::Vxlan(want) if same(want))),
-    )
+/// The kernel has one vxlan device for a VNI, port and family: one of ours under another name must go first.
+fn blocks_a_create(have: &Item, desired: &State, observed: &State) -> bool {
+    let Some(have) = tunnel(have) else { return false };
+    let missing = |want: &&Item| observed.get(&want.key()).is_none();
+    desired.iter().filter(missing).filter_map(tunnel).any(|want| want == have)
+}
+
+/// What only one vxlan device of the kernel can have.
+fn tunnel(item: &Item) -> Option<(u32, u16, Option<Family>)> {
+    match item {
+        Item::Link(link) => match &link.kind {
+            LinkKind::Vxlan(vxlan) => Some((vxlan.vni, vxlan.port, vxlan.local.map(Family::of))),
+            LinkKind::Other(_) => None,
+        },
+        _ => None,
+    }
 }

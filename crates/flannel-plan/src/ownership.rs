@@ -4,6 +4,7 @@
 //! foreign: it is named, and never changed or removed, unless it stands exactly where something of ours has
 //! to be (see [`claim`]).
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
@@ -34,7 +35,7 @@ pub struct Observed {
 
 /// Sorts what was found by whose it is.
 pub fn observed(scope: &Scope, look: &Look) -> Observed {
-    let sorter = Sorter { scope, links: owned_links(scope, look) };
+    let sorter = Sorter { scope, links: owned_links(scope, look), others: links_of_others(scope, look) };
     let (mut ours, mut foreign) = (Vec::with_capacity(3 * look.routes.len()), Vec::new());
     let mut put = |is_ours: bool, item: Item| {
         if is_ours { &mut ours } else { &mut foreign }.push(item);
@@ -69,12 +70,25 @@ pub fn observed(scope: &Scope, look: &Look) -> Observed {
 /// The devices of this instance: by our mark, or by name where no other instance has marked it.
 fn owned_links(scope: &Scope, look: &Look) -> BTreeSet<LinkName> {
     let is_ours = |link: &Link| {
-        let another = link.alias.starts_with(ALIAS_PREFIX) && *link.alias != *scope.instance;
         matches!(link.kind, LinkKind::Vxlan(_))
-            && !another
+            && !is_of_another(scope, link)
             && (*link.alias == *scope.instance || scope.links.contains(&link.name))
     };
-    look.links.iter().filter(|fact| is_ours(&fact.link)).map(|fact| fact.link.name).collect()
+    look.links.iter().map(|fact| &fact.link).filter(|link| is_ours(link)).map(|link| link.name).collect()
+}
+
+fn links_of_others(scope: &Scope, look: &Look) -> BTreeSet<LinkName> {
+    look.links
+        .iter()
+        .map(|fact| &fact.link)
+        .filter(|link| is_of_another(scope, link))
+        .map(|link| link.name)
+        .collect()
+}
+
+/// Whether another flanneld on this host has marked the device.
+fn is_of_another(scope: &Scope, link: &Link) -> bool {
+    link.alias.starts_with(ALIAS_PREFIX) && *link.alias != *scope.instance
 }
 
 /// An entry with our mark, or one of Go's: it leads to a peer that has a neighbour entry.
@@ -91,6 +105,7 @@ fn host_route(fact: &RouteFact) -> HostRoute {
 struct Sorter<'a> {
     scope: &'a Scope,
     links: BTreeSet<LinkName>,
+    others: BTreeSet<LinkName>,
 }
 
 impl Sorter<'_> {
@@ -119,7 +134,8 @@ impl Sorter<'_> {
             && route.via == Some(route.destination.network())
             && route.onlink
             && self.is_on_our_link(fact);
-        route.protocol == PROTOCOL || shape_of_go
+        let theirs = route.link.is_some_and(|link| self.others.contains(&link));
+        !theirs && (route.protocol == PROTOCOL || shape_of_go)
     }
 
     fn owns_neighbour(&self, neighbour: &Neighbour) -> bool {
@@ -169,4 +185,14 @@ pub fn obstacles<'a>(desired: &State, observed: &'a Observed) -> Vec<&'a Link> {
         _ => None,
     };
     observed.foreign.iter().filter_map(holds).collect()
+}
+
+/// The desired state without the devices that others hold, and without what would be put on those.
+pub fn attainable<'a>(desired: &'a State, observed: &Observed) -> Cow<'a, State> {
+    let mut attainable = Cow::Borrowed(desired);
+    for link in obstacles(desired, observed) {
+        let free = |item: &Item| item.key() != Key::Link(link.name) && item.link() != Some(link.name);
+        attainable.to_mut().retain(free);
+    }
+    attainable
 }

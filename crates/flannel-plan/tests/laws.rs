@@ -154,6 +154,15 @@ proptest! {
     }
 
     #[test]
+    fn items_are_ordered_as_their_keys_are(inputs in inputs()) {
+        let items = planned(&inputs).desired;
+        for (a, b) in items.iter().zip(items.iter().skip(1)) {
+            prop_assert_eq!(a.cmp_object(b), a.key().cmp(&b.key()));
+            prop_assert!(a.key() < b.key());
+        }
+    }
+
+    #[test]
     fn applying_the_changes_gives_the_desired_state(before in inputs(), after in inputs()) {
         let (before, after) = (planned(&before).desired, planned(&after).desired);
         prop_assert_eq!(applied(&before, &diff(&after, &before)), after);

@@ -1,6 +1,5 @@
 //! One pass over the kernel: diff, apply, look again, until nothing differs or it is clear that it will not.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use flannel_kernel::{Failure, Kernel, LookError};
@@ -8,7 +7,7 @@ use flannel_plan::desired::Plan;
 use flannel_plan::diff::{Change, diff};
 use flannel_plan::look::Scope;
 use flannel_plan::ownership::{self, Observed};
-use flannel_plan::state::{Item, Key, State, Tier};
+use flannel_plan::state::{Item, Key, Link, State, Tier};
 use tracing::debug;
 
 /// The last look only looks.
@@ -56,7 +55,8 @@ pub fn settle(
     admit: &mut impl FnMut(&Change) -> bool,
 ) -> Result<Settlement, LookError> {
     let mut end = Settlement::default();
-    let desired = without_obstacles(&plan.desired, &observed, &mut end.failures);
+    let desired = ownership::attainable(&plan.desired, &observed);
+    end.failures.extend(ownership::obstacles(&plan.desired, &observed).into_iter().map(name_taken));
     loop {
         end.looks += 1;
         ownership::claim(&desired, &mut observed);
@@ -123,20 +123,10 @@ fn note(changes: &[Change], failures: Vec<Failure>, end: &mut Settlement) {
     }));
 }
 
-/// The desired state without devices that others hold, and without what would be put on those.
-fn without_obstacles<'a>(
-    desired: &'a State,
-    observed: &Observed,
-    failures: &mut Vec<Trouble>,
-) -> Cow<'a, State> {
-    let mut free = Cow::Borrowed(desired);
-    for link in ownership::obstacles(desired, observed) {
-        let why =
-            format!("{link} is not ours: remove it with `ip link del {}`, or choose another VNI", link.name);
-        failures.push(Trouble { key: Key::Link(link.name), why });
-        free.to_mut().retain(|item| item.key() != Key::Link(link.name) && item.link() != Some(link.name));
-    }
-    free
+fn name_taken(link: &Link) -> Trouble {
+    let why =
+        format!("{link} is not ours: remove it with `ip link del {}`, or choose another VNI", link.name);
+    Trouble { key: Key::Link(link.name), why }
 }
 
 /// What was planned and is not even tried.
