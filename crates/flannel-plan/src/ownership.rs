@@ -17,6 +17,7 @@ use crate::look::{AddressFact, Look, RouteFact, Scope};
 use crate::mac::Mac;
 use crate::state::{
     Address, FdbEntry, Item, Key, Link, LinkKind, Neighbour, PROTOCOL, PROTOCOL_BOOT, PROTOCOL_KERNEL, State,
+    Sysctl,
 };
 
 /// The first word of the mark on every device of ours; the rest names the instance.
@@ -47,7 +48,8 @@ pub fn observed(scope: &Scope, look: &Look) -> Observed {
         let item = Item::Address(Address { link: fact.link, address: fact.address });
         put(sorter.in_networks(fact.address), item);
     }
-    look.sysctls.iter().for_each(|sysctl| put(true, Item::Sysctl(Box::new(sysctl.clone()))));
+    let on_ours = |sysctl: &&Sysctl| sysctl.link().is_none_or(|link| sorter.links.contains(&link));
+    look.sysctls.iter().filter(on_ours).for_each(|sysctl| put(true, Item::Sysctl(Box::new(sysctl.clone()))));
     look.files.iter().for_each(|file| put(true, Item::File(Box::new(file.clone()))));
     let mut peers = BTreeSet::new();
     for neighbour in look.neighbours.iter().filter(|neighbour| sorter.links.contains(&neighbour.link)) {

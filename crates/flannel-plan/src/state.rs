@@ -253,7 +253,18 @@ impl Item {
             Self::Fdb(entry) => Some(entry.link),
             Self::Neighbour(neighbour) => Some(neighbour.link),
             Self::Route(route) => route.link,
-            Self::Link(_) | Self::Sysctl(_) | Self::File(_) => None,
+            Self::Sysctl(sysctl) => sysctl.link(),
+            Self::Link(_) | Self::File(_) => None,
+        }
+    }
+}
+
+impl Sysctl {
+    /// The device whose setting it is: `net/ipv6/conf/NAME/accept_ra` comes and goes with NAME.
+    pub fn link(&self) -> Option<LinkName> {
+        match self.path.split('/').collect::<Vec<_>>()[..] {
+            ["net", _, "conf" | "neigh", name, _] if !["all", "default"].contains(&name) => name.parse().ok(),
+            _ => None,
         }
     }
 }

@@ -134,3 +134,6 @@ fn missing(planned: &State, desired: &State) -> impl Iterator<Item = Key> {
     let missing = if planned.len() == desired.len() { &[][..] } else { planned.as_slice() };
     missing.iter().map(Item::key).filter(|key| desired.get(key).is_none())
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! The loop body on a kernel in memory.
+
+use flannel_kernel::Refusal;
+use flannel_kernel::fake::Fake;
+use flannel_plan::desired::{self, plan};
+use flannel_plan::inputs::Inputs;
+use flannel_plan::look::{LinkFact, Look};
+
+use flannel_plan::state::LinkKind;
+
+use super::*;
+
+const FIRST_START: &str = include_str!("../../../flannel-plan/tests/cases/first-start/inputs.json");
+
+fn inputs() -> Inputs {
+    serde_json::from_str(FIRST_START).unwrap()
+}
+
+fn eth0() -> LinkFact {
+    let (mac, kind) = ("02:00:00:00:00:e0".parse().unwrap(), LinkKind::Other("veth".into()));
+    let link = Link { name: "eth0".parse().unwrap(), mac, mtu: 1500, up: true, alias: "".into(), kind };
+    LinkFact { index: 2, link, running: true, loopback: false }
+}
+
+fn empty() -> Fake {
+    Fake::new(Look { links: vec![eth0()], ..Look::default() })
+}
+
+fn settle_on(kernel: &mut Fake, admit: &mut impl FnMut(&Change) -> bool) -> Settlement {
+    let inputs = inputs();
+    let scope = desired::scope(&inputs.node, &inputs.config, &inputs.own.subnets, &[]);
+    let observed = ownership::observed(&scope, &kernel.look(&scope).unwrap());
+    settle(&plan(&inputs).unwrap(), &scope, observed, kernel, admit).unwrap()
+}
+
+fn all(_: &Change) -> bool {
+    true
+}
+
+fn refused() -> Refusal {
+    Refusal { errno: rustix::io::Errno::INVAL, message: None }
+}
+
+fn key_of(kind: &str) -> Key {
+    let plan = plan(&inputs()).unwrap();
+    plan.desired.iter().map(Item::key).find(|key| key.kind() == kind).unwrap()
+}
+
+fn kinds(done: &[(Key, &str)]) -> Vec<&'static str> {
+    done.iter().map(|(key, _)| key.kind()).collect()
+}
+
+#[test]
+fn an_empty_node_is_built_in_order_and_the_second_look_finds_nothing() {
+    let mut kernel = empty();
+    let end = settle_on(&mut kernel, &mut all);
+    let order =
+        ["link", "address", "sysctl", "fdb", "fdb", "neighbour", "neighbour", "route", "route", "file"];
+    assert_eq!((kinds(&end.done), end.looks, end.is_wired()), (order.to_vec(), 2, true));
+    let again = settle_on(&mut kernel, &mut all);
+    assert_eq!((again.done, again.looks), (vec![], 1));
+}
+
+#[test]
+fn a_lost_device_returns_with_its_peers_and_the_file_is_not_touched() {
+    let mut kernel = empty();
+    settle_on(&mut kernel, &mut all);
+    kernel.lose_link("flannel.1".parse().unwrap());
+    let end = settle_on(&mut kernel, &mut all);
+    assert_eq!(
+        kinds(&end.done),
+        ["link", "address", "sysctl", "fdb", "fdb", "neighbour", "neighbour", "route", "route"]
+    );
+}
+
+#[test]
+fn a_node_that_cannot_be_wired_has_no_subnet_file_and_says_why() {
+    let mut kernel = empty();
+    kernel.refuses.insert(key_of("address"), refused());
+    let end = settle_on(&mut kernel, &mut all);
+    assert!(kernel.now.files.is_empty());
+    assert!(!end.is_wired());
+    assert_eq!(end.failures.iter().map(|trouble| trouble.key.kind()).collect::<Vec<_>>(), ["address"]);
+    assert_eq!(end.left, BTreeSet::from([key_of("address"), key_of("file")]));
+}
+
+#[test]
+fn a_peer_that_fails_is_tried_once_and_harms_nobody() {
+    let mut kernel = empty();
+    kernel.refuses.insert(key_of("route"), refused());
+    let end = settle_on(&mut kernel, &mut all);
+    assert!(end.is_wired() && !kernel.now.files.is_empty());
+    assert_eq!((end.left, end.failures.len(), end.looks), (BTreeSet::from([key_of("route")]), 1, 2));
+    assert_eq!(kernel.now.routes.len(), 1);
+}
+
+#[test]
+fn a_setting_that_cannot_be_written_does_not_stop_the_node() {
+    let mut kernel = empty();
+    kernel.refuses.insert(key_of("sysctl"), refused());
+    let end = settle_on(&mut kernel, &mut all);
+    assert!(end.is_wired() && !kernel.now.files.is_empty());
+    assert_eq!(end.left, BTreeSet::from([key_of("sysctl")]));
+}
+
+#[test]
+fn what_is_not_admitted_is_left_alone_and_named() {
+    let mut kernel = empty();
+    let route = key_of("route");
+    let end = settle_on(&mut kernel, &mut |change| change.key() != route);
+    assert_eq!((end.held, end.left), (BTreeSet::from([route.clone()]), BTreeSet::from([route])));
+    assert_eq!(kernel.now.routes.len(), 1);
+}
+
+#[test]
+fn nothing_is_put_on_a_device_of_our_name_that_is_not_ours() {
+    let mut bridge = eth0();
+    bridge.link.name = "flannel.1".parse().unwrap();
+    bridge.link.kind = LinkKind::Other("bridge".into());
+    let mut kernel = Fake::new(Look { links: vec![eth0(), bridge], ..Look::default() });
+    let before = kernel.now.clone();
+    let end = settle_on(&mut kernel, &mut all);
+    let why = "link flannel.1 up mac 02:00:00:00:00:e0 mtu 1500 bridge is not ours: \
+               remove it with `ip link del flannel.1`, or choose another VNI";
+    assert_eq!(end.failures.first().map(|trouble| trouble.why.as_str()), Some(why));
+    assert!(!end.is_wired());
+    assert_eq!((&kernel.now.links, &kernel.now.addresses), (&before.links, &before.addresses));
+    assert!(kernel.now.routes.is_empty() && kernel.now.files.is_empty() && kernel.now.sysctls.is_empty());
+}
