@@ -70,7 +70,7 @@ pinned:
 
 lab-programs:
 	@scripts/need-packages ip:iproute2 bridge:iproute2 ping:iputils-ping unshare:util-linux nsenter:util-linux \
-	    setpriv:util-linux mount:mount tcpdump:tcpdump hostname:hostname
+	    setpriv:util-linux mount:mount tcpdump:tcpdump hostname:hostname kill:procps
 
 fuzz-tools: pinned
 	@scripts/need-packages c++:g++
