@@ -24,6 +24,8 @@ use crate::{LabError, Result, process, program, wiring};
 
 /// How long flanneld may take on a busy machine until it is ready.
 const START_LIMIT: Duration = Duration::from_secs(30);
+/// How long a booted machine may stay unseen.
+pub(crate) const BOOT_LIMIT: Duration = Duration::from_secs(10);
 /// The longest name of a lab.
 const LONGEST_NAME: usize = 40;
 
@@ -288,8 +290,12 @@ impl Lab {
             self.interrupt.check()?;
             machine.finish_boot()?;
         }
-        self.find_pids();
-        self.machines().try_for_each(|machine| machine.require_pid().map(drop))
+        // PID 1 may just be on its way to become `sleep`, and then shows no mark.
+        self.interrupt.wait_for("the machines' first processes", BOOT_LIMIT, || {
+            self.find_pids();
+            let missing = self.machines().find(|machine| machine.pid().is_none());
+            missing.map_or(Ok(()), |machine| Err(format!("none of {}", machine.name())))
+        })
     }
 
     /// PID 1 of each machine, by one look at all processes.
@@ -318,7 +324,9 @@ impl Lab {
         if let Some(spine) = spine {
             spine.ip_batch(&wiring::spine_lines(&self.topology))?;
         }
-        self.nodes.iter().try_for_each(|node| self.interrupt.check().and_then(|()| node.wire()))
+        self.nodes.iter().try_for_each(|node| self.interrupt.check().and_then(|()| node.wire()))?;
+        // The ends that were switched on last carry at once; these are all the others.
+        self.others.iter().try_for_each(|machine| machine.wait_carriers())
     }
 
     /// Starts flanneld on every node and waits until all are ready.

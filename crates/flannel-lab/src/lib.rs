@@ -5,6 +5,7 @@
 //! `flannelctl lab` and by the tests of the other crates; needs root.
 
 mod capture;
+mod carrier;
 mod error;
 mod faults;
 mod flanneld;

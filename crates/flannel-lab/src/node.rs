@@ -6,9 +6,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 
+use crate::lab::BOOT_LIMIT;
 use crate::machine::Machine;
 use crate::topology::{NodeSpec, Rack};
 use crate::wait::Interrupt;
+use crate::wiring::CARD;
 use crate::{LabError, Result, http, process, program, wiring};
 
 /// A node of a running lab.
@@ -136,16 +138,20 @@ impl Node {
     pub fn power_on(&self) -> Result<()> {
         self.machine.begin_boot()?;
         self.machine.finish_boot()?;
-        self.find_pid()?;
-        self.switch.ip_batch(&wiring::cable_lines(&self.spec, self.machine.require_pid()?))?;
-        self.wire()
+        let pid = self.find_pid()?;
+        self.machine.set_pid(Some(pid));
+        self.switch.ip_batch(&wiring::cable_lines(&self.spec, pid))?;
+        self.wire()?;
+        self.switch.wait_carrier(self.name())
     }
 
-    fn find_pid(&self) -> Result<()> {
-        let own = process::processes_of(self.machine.lab());
-        let first = own.iter().find(|process| process.machine == self.name() && process.inner_pid == Some(1));
-        self.machine.set_pid(first.map(|process| process.pid));
-        self.machine.require_pid().map(drop)
+    fn find_pid(&self) -> Result<u32> {
+        let is_first =
+            |process: &process::LabProcess| process.machine == self.name() && process.inner_pid == Some(1);
+        self.interrupt.wait_for(&format!("the first process of {}", self.name()), BOOT_LIMIT, || {
+            let first = process::processes_of(self.machine.lab()).into_iter().find(is_first);
+            first.map(|process| process.pid).ok_or_else(|| "it is not seen".to_owned())
+        })
     }
 
     /// Gives the card its addresses and routes.
@@ -158,9 +164,11 @@ impl Node {
         self.switch.ip_batch(&format!("link set {} down\n", self.name()))
     }
 
-    /// Plugs the cable in again.
+    /// Plugs the cable in again, and waits until it carries.
     pub fn plug(&self) -> Result<()> {
-        self.switch.ip_batch(&format!("link set {} up\n", self.name()))
+        self.switch.ip_batch(&format!("link set {} up\n", self.name()))?;
+        self.switch.wait_carrier(self.name())?;
+        self.machine.wait_carrier(CARD)
     }
 
     /// Whether the cable is pulled.

@@ -61,6 +61,7 @@ impl Node {
         );
         program::run_with_input(&mut self.command("ip", ["-batch", "-"]), &lines)?;
         program::run_with_input(&mut pod.command("ip", ["-batch", "-"]), &pod.lines(&env))?;
+        self.machine.wait_carrier(&end)?;
         pod.write_record()?;
         Ok(pod)
     }
@@ -169,6 +170,12 @@ impl<'a> Pod<'a> {
     pub fn ping(&self, to: IpAddr) -> Result<Duration> {
         self.node.machine.require_pid()?;
         ping(&format!("{}/{}", self.node.name(), self.name()), self.command("ping", ping_words(to)), to)
+    }
+
+    /// Pings until there is an answer: a neighbour that was asked in vain is not asked again for some seconds.
+    pub fn wait_ping(&self, to: IpAddr, limit: Duration) -> Result<Duration> {
+        let what = format!("an answer from {to} to {}/{}", self.node.name(), self.name());
+        self.node.interrupt.wait_for(&what, limit, || self.ping(to).map_err(|why| why.to_string()))
     }
 
     /// Removes the pod.

@@ -72,15 +72,20 @@ pub(crate) fn send(process: &LabProcess, signal: Signal) {
     }
 }
 
+/// How often in a row no process must be seen: one that just becomes another program shows no environment.
+const EMPTY_LOOKS: u32 = 3;
+
 /// Kills every process of a lab, or of one machine of it, and waits until none is left.
 pub(crate) fn kill_all(lab: &str, machine: Option<&str>) -> Result<()> {
     let chosen = |process: &LabProcess| machine.is_none_or(|name| process.machine == name);
+    let mut empty_looks = 0;
     wait_for(&format!("the processes of lab {lab} to end"), BURIAL, || {
         let left: Vec<_> = processes_of(lab).into_iter().filter(chosen).collect();
         for process in &left {
             send(process, Signal::KILL);
         }
-        if left.is_empty() { Ok(()) } else { Err(format!("{} are left", left.len())) }
+        empty_looks = if left.is_empty() { empty_looks + 1 } else { 0 };
+        if empty_looks == EMPTY_LOOKS { Ok(()) } else { Err(format!("{} are left", left.len())) }
     })
 }
 

@@ -24,8 +24,7 @@ fn assert_all_pods_reach_each_other(lab: &Lab) {
     let pods = lab.pods().unwrap();
     for from in &pods {
         for address in pods.iter().flat_map(|to| to.addresses()) {
-            let who = format!("{} to {address}", from.node().name());
-            lab.wait_for(&who, LIMIT, || from.ping(address).map_err(|why| why.to_string())).unwrap();
+            from.wait_ping(address, LIMIT).unwrap();
         }
     }
 }
@@ -35,7 +34,7 @@ fn ping_on_the_wire(lab: &Lab, to: &str) -> Vec<Layer> {
     let worker1 = lab.node("worker1").unwrap();
     let (from, to) = (&worker1.pods().unwrap()[0], &lab.node(to).unwrap().pods().unwrap()[0]);
     let capture = Capture::start(worker1.switch(), "worker1", PING, LIMIT).unwrap();
-    from.ping(to.address()).unwrap();
+    from.wait_ping(to.address(), LIMIT).unwrap();
     decode(&capture.frame().unwrap()).unwrap()
 }
 

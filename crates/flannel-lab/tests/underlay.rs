@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 use flannel_lab::{Flanneld, Lab, LabError, LabOptions, Topology, lab_processes, unique_name};
 
@@ -157,7 +158,9 @@ fn a_pulled_cable_cuts_a_node_off_until_it_is_plugged_in() {
     worker1.unplug().unwrap();
     assert!(matches!(worker2.ping(worker1.v4()), Err(LabError::NoAnswer { .. })));
     worker1.plug().unwrap();
-    worker2.ping(worker1.v4()).unwrap();
+    // worker2 asked for its neighbour in vain; it asks again only after some seconds.
+    let answers = || worker2.ping(worker1.v4()).map_err(|why| why.to_string());
+    lab.wait_for("worker1 to answer", Duration::from_secs(20), answers).unwrap();
 }
 
 #[test]

@@ -1,25 +1,20 @@
 //! Scenes with a packet on the wire: one ping from worker1's pod, caught on worker1's cable and explained.
 
-use std::time::Duration;
-
 use flannel_lab::packet::{Layer, decode};
 use flannel_lab::{Capture, Lab, PING};
 
-use super::overlay::first_pod;
+use super::overlay::{PING_LIMIT, first_pod};
 use super::stage::Stage;
 use super::wire::{Names, explain, overhead};
 use crate::lab::leases_of;
 use crate::terminal::Tone;
 
-/// A ping takes a millisecond; a busy machine may take longer to run it.
-const LIMIT: Duration = Duration::from_secs(5);
-
 /// Lets worker1's pod ping a pod of another node and shows the packet between them.
 pub fn show_ping(stage: &mut Stage<'_>, lab: &Lab, to: &str) -> anyhow::Result<()> {
     let worker1 = lab.node("worker1")?;
     let (from, target) = (first_pod(worker1)?, first_pod(lab.node(to)?)?);
-    let capture = Capture::start(worker1.switch(), "worker1", PING, LIMIT)?;
-    from.ping(target.address())?;
+    let capture = Capture::start(worker1.switch(), "worker1", PING, PING_LIMIT)?;
+    from.wait_ping(target.address(), PING_LIMIT)?;
     let frame = capture.frame()?;
     let layers = decode(&frame)?;
     stage.say(&format!("\nworker1 → {to}, caught on worker1's cable, {} bytes:", frame.len()))?;

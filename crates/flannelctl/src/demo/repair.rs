@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use flannel_lab::{Fault, Lab, LabError};
+use flannel_lab::{Fault, Lab};
 use flannel_plan::report::NodeReport;
 
 use super::overlay::first_pod;
@@ -38,7 +38,7 @@ pub fn faults(stage: &mut Stage<'_>, lab: &Lab) -> anyhow::Result<()> {
         let broken = lab.break_node("worker1", fault, Some("worker3"))?;
         let took = broken.wait_repaired(LIMIT)?;
         stage.bad(&format!("  ✗ {}  ({harm})", broken.command()))?;
-        let answer = from.ping(to)?.as_secs_f64() * 1000.0;
+        let answer = from.wait_ping(to, LIMIT)?.as_secs_f64() * 1000.0;
         stage.good(&format!(
             "  ✓ all as before after {} ms; a ping to {to} takes {answer:.2} ms",
             took.as_millis()
@@ -100,7 +100,7 @@ pub fn reboot(stage: &mut Stage<'_>, lab: &Lab) -> anyhow::Result<()> {
     stage.bad("  ✗ worker3 is off: its kernel state, its /run and its pods are gone; its disk and its lease are not")?;
     lab.heal("worker3", LIMIT)?;
     let (after, to) = (worker3.pod_subnet()?, first_pod(worker3)?.address());
-    lab.wait_for("a pod of worker3", LIMIT, || from.ping(to).map_err(|why: LabError| why.to_string()))?;
+    from.wait_ping(to, LIMIT)?;
     let seconds = start.elapsed().as_secs_f64();
     stage.good(&format!(
         "  ✓ {seconds:.1} s later it is back with {after} (before: {before}), and its pod answers at {to}"
