@@ -1,9 +1,10 @@
 //! A lab for one test, which waits for its turn and goes with the test.
 
 use std::ops::Deref;
+use std::process::Command;
 use std::time::Duration;
 
-use flannel_lab::{Flanneld, Lab, LabOptions, Node, Pod, Topology, unique_name, wait_for};
+use flannel_lab::{Flanneld, Lab, LabOptions, Machine, Node, Pod, Topology, unique_name, wait_for};
 
 use crate::lease::Leases;
 use crate::room::Place;
@@ -100,4 +101,11 @@ pub fn pair_up<'a>(nodes: &[&'a Node]) -> Vec<(&'a Node, &'a Node)> {
 /// Whether two nodes are in different racks.
 pub fn apart(one: &Node, other: &Node) -> bool {
     one.rack() != other.rack()
+}
+
+/// Runs `ip` in the network of a switch or router; numbers of processes are those of the host.
+pub fn ip_on(machine: &Machine, words: &str) {
+    let run = || Command::new("ip").args(words.split_whitespace()).output();
+    let output = machine.inside(run).unwrap().unwrap();
+    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
 }

@@ -13,18 +13,20 @@
 mod cluster;
 mod daemon;
 mod lease;
+mod notices;
 mod pace;
 mod picture;
 mod room;
 mod said;
 mod traffic;
 
-pub use cluster::{Cluster, apart, options, pair_up, wait_until};
+pub use cluster::{Cluster, apart, ip_on, options, pair_up, wait_until};
 pub use daemon::{Daemon, flanneld_path};
 pub use lease::{Leases, PeerLease};
+pub use notices::Notices;
 pub use pace::{Chance, cpu_time};
 pub use picture::{Picture, healed, vxlan_mac};
-pub use said::{Metrics, metrics, readyz, state};
+pub use said::{Metrics, is_ready, metrics, readyz, state};
 pub use traffic::{PingFlood, Stream, Toll, ping_all, ping_pairs};
 
 /// A pod network of IPv4 in vxlan.

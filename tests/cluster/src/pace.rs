@@ -1,5 +1,6 @@
 //! Time and chance: what a process has used of a core, and numbers that nobody chose.
 
+use std::fmt;
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -33,6 +34,12 @@ impl Chance {
         // Knuth's MMIX; the high half is the better one.
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % limit
+    }
+}
+
+impl fmt::Display for Chance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

@@ -56,12 +56,21 @@ impl Picture {
     }
 }
 
-/// A line without the number of the device, which changes when it is made anew, and without double spaces.
+/// A line without the number of the device, which changes when it is made anew, without its operational state,
+/// which follows by itself some time later, and without double spaces.
 fn plain(line: &str) -> String {
-    let numbered =
-        line.split_once(": ").filter(|(number, _)| number.bytes().all(|byte| byte.is_ascii_digit()));
-    let line = numbered.map_or(line, |(_, rest)| rest).replace('\\', " ");
-    line.split_whitespace().collect::<Vec<_>>().join(" ")
+    let line = line.replace('\\', " ");
+    let mut words =
+        line.split_whitespace().skip_while(|word| word.trim_end_matches(':').parse::<u32>().is_ok());
+    let mut kept = Vec::new();
+    while let Some(word) = words.next() {
+        if word == "state" {
+            words.next();
+        } else {
+            kept.push(word);
+        }
+    }
+    kept.join(" ")
 }
 
 /// The kernel gives every device a link-local address, and every IPv6 address a route, by itself and in its time.
@@ -75,12 +84,9 @@ pub fn healed(node: &Node, what: &str, breaking: impl FnOnce()) -> Duration {
     let before = Picture::of(node);
     breaking();
     let start = Instant::now();
-    let took = wait_for(what, Duration::from_secs(2), || {
-        let took = start.elapsed();
-        match before.changes_to(&Picture::of(node)) {
-            same if same.is_empty() => Ok(took),
-            changes => Err(changes.join("\n")),
-        }
+    let took = wait_for(what, Duration::from_secs(2), || match before.changes_to(&Picture::of(node)) {
+        same if same.is_empty() => Ok(start.elapsed()),
+        changes => Err(changes.join("\n")),
     });
     took.unwrap()
 }

@@ -6,6 +6,8 @@ use std::fs;
 use flannel_lab::Node;
 use serde_json::Value;
 
+use crate::cluster::wait_until;
+
 /// The health port of the lab's own daemons.
 const PORT: u16 = 8081;
 
@@ -13,6 +15,17 @@ const PORT: u16 = 8081;
 pub fn readyz(node: &Node) -> (u16, Vec<String>) {
     let (code, body) = node.http_get(PORT, "/readyz").unwrap();
     (code, body.lines().map(str::to_owned).collect())
+}
+
+/// Waits until the daemon on the lab's own health port is ready, whoever started it.
+pub fn is_ready(node: &Node) {
+    wait_until(&format!("flanneld on {} to be ready", node.name()), || {
+        match node.http_get(PORT, "/readyz") {
+            Ok((200, _)) => Ok(()),
+            Ok((_, body)) => Err(body),
+            Err(why) => Err(why.to_string()),
+        }
+    });
 }
 
 /// The whole state.json of the lab's own daemon; null while there is none.

@@ -8,5 +8,17 @@
     reason = "a test stops at the first surprise, and prints what it measured"
 )]
 
+mod bad_input;
+mod crash;
+mod drift;
+mod fight;
+mod foreign;
 mod golden;
+mod hostile;
+mod leftovers;
+mod nic;
+mod peers;
 mod reach;
+mod restart;
+mod scale;
+mod side_by_side;
