@@ -7,14 +7,13 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Machine, Role};
-use crate::net_conf::{Backend, Families};
 use crate::node::Node;
+use crate::options::{Flanneld, LabOptions};
 use crate::owner::Owner;
 use crate::pod::{Pod, check_name};
 use crate::process::{processes_of, refuse_inside};
@@ -28,54 +27,6 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 pub(crate) const BOOT_LIMIT: Duration = Duration::from_secs(10);
 /// The longest name of a lab.
 const LONGEST_NAME: usize = 40;
-
-/// Whether the nodes run flanneld.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Flanneld {
-    /// On every node, and the lab is up when all are ready.
-    Started,
-    /// The test starts it itself, or wants only the underlay.
-    NotStarted,
-}
-
-/// What a lab is to be.
-#[derive(Clone, Debug)]
-pub struct LabOptions {
-    /// Its name; labs of different names live side by side.
-    pub name: String,
-    /// Its racks and nodes.
-    pub topology: Topology,
-    /// The text of net-conf.json.
-    pub net_conf: String,
-    /// Arguments for every flanneld, besides the lab's own.
-    pub flanneld_args: Vec<String>,
-    /// Whether flanneld runs.
-    pub flanneld: Flanneld,
-    /// How many pods each node gets once flanneld is ready: pod1, pod2 and so on.
-    pub pods_per_node: usize,
-    /// A wish to stop, heeded between the steps.
-    pub interrupt: Interrupt,
-}
-
-impl Default for LabOptions {
-    fn default() -> Self {
-        Self {
-            name: "default".to_owned(),
-            topology: Topology::default(),
-            net_conf: Backend::Vxlan.net_conf(Families::V4),
-            flanneld_args: Vec::new(),
-            flanneld: Flanneld::Started,
-            pods_per_node: 1,
-            interrupt: Interrupt::default(),
-        }
-    }
-}
-
-/// A name that no other lab of this machine has: for tests.
-pub fn unique_name(prefix: &str) -> String {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("{prefix}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::SeqCst))
-}
 
 /// A running lab. Dropping it takes it down, unless it was found by [`Lab::open`] or left by [`Lab::keep`].
 #[derive(Debug)]

@@ -27,12 +27,13 @@ const LAYERED: [&str; 3] = ["/etc", "/opt", "/var/lib"];
 pub(crate) const STORE: &str = "/var/lib/flannel-store";
 
 /// PID 1: mounts, forwards, says so, and sleeps. It ignores the death of its children, so that the kernel buries
-/// them. rp_filter is set because IPv4 settings are inherited from the host. A router asks for neighbours with its
-/// link-local address, which duplicate address detection would keep back for a second.
+/// them. `mount -n` keeps no notes in the host's /run. rp_filter is set because IPv4 settings are inherited from
+/// the host. A router asks for neighbours with its link-local address, which duplicate address detection would
+/// keep back for a second.
 const BOOT: &str = r#"
 set -e
 echo "$1" > /proc/sys/kernel/hostname
-if [ -n "$2" ]; then mount -a -T "$2"; fi
+if [ -n "$2" ]; then mount -n -a -T "$2"; fi
 cd /proc/sys/net
 echo 1 > ipv4/ip_forward
 echo 0 > ipv4/conf/all/rp_filter

@@ -22,14 +22,26 @@ fn processes_of(lab: &str) -> usize {
     lab_processes().iter().filter(|process| process.lab == lab).count()
 }
 
-/// What the host shows to everybody: its interfaces, routes and mounts.
-fn host() -> [BTreeSet<String>; 3] {
+/// Where a careless lab would leave folders on the host's disk.
+const MOUNT_POINTS: [&str; 6] = [
+    "/etc/cni",
+    "/opt/cni",
+    "/var/lib/cni",
+    "/var/lib/flannel",
+    "/etc/kube-flannel",
+    "/var/lib/flannel-store",
+];
+
+/// What the host shows to everybody: its interfaces, routes and mounts, and the folders that a lab mounts on.
+fn host() -> [BTreeSet<String>; 4] {
     let ip = |words: &[&str]| {
         let output = Command::new("ip").args(words).output().unwrap();
         String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
     };
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap().lines().map(str::to_owned).collect();
-    [ip(&["-o", "link", "show"]), ip(&["route", "show", "table", "all"]), mounts]
+    let folders =
+        MOUNT_POINTS.iter().filter(|path| fs::exists(path).unwrap()).map(|path| (*path).to_owned()).collect();
+    [ip(&["-o", "link", "show"]), ip(&["route", "show", "table", "all"]), mounts, folders]
 }
 
 /// Takes a kept lab down even if the test fails half-way.
