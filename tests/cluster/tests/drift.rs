@@ -1,6 +1,7 @@
 //! What somebody else breaks is put right at once, peers included, counted and named.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::time::Duration;
 
 use cluster_tests::{Cluster, VXLAN_DUAL, healed, metrics, ping_all, state, vxlan_mac, wait_until};
@@ -232,4 +233,22 @@ fn a_direct_route_that_somebody_breaks_is_whole_again_within_a_second() {
     }
     let rack = ["master1", "worker1", "worker2"].map(|name| cluster.node(name));
     ping_all(&rack);
+}
+
+/// Nothing announces these; whatever is announced is a reason to look at everything.
+#[test]
+fn a_file_and_a_setting_that_somebody_broke_are_put_right_with_the_next_look() {
+    let cluster = Cluster::flat("drift-quiet", 1, VXLAN_DUAL);
+    cluster.start(&["master1"]);
+    let node = cluster.node("master1");
+    let (file, setting) =
+        (node.path("/run/flannel/subnet.env"), "/proc/sys/net/ipv6/conf/flannel.1/accept_ra");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    node.run("sh", ["-c", &format!("echo 1 > {setting}")]).unwrap();
+    node.ip("link set flannel.1 mtu 1290").unwrap();
+    wait_until("file and setting to be as before", || {
+        let found = (fs::read_to_string(&file).unwrap_or_default(), node.run("cat", [setting]).unwrap());
+        if found == (text.clone(), "0\n".to_owned()) { Ok(()) } else { Err(format!("{found:?}")) }
+    });
 }

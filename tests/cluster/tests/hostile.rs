@@ -165,6 +165,45 @@ fn hostile_leases_are_ignored_named_and_counted_and_change_nothing() {
     assert_eq!(metrics(node).labelled("flannel_peers_ignored"), BTreeMap::new());
 }
 
+/// The same in IPv6: the pod network holds the LAN fd00:10::/64.
+const WIDE6: &str = r#"{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/16","IPv6SubnetLen":64,"IPv6SubnetMin":"fd00:244::","Backend":{"Type":"vxlan"}}"#;
+
+fn evil6(subnet: &str, public: &str, mac: &str) -> PeerLease {
+    let lease =
+        evil(&format!("0.0.0.0-0&{subnet}")).without("BackendData").with("PublicIP", json!("0.0.0.0"));
+    let lease = lease.with("Owner", json!(format!("evil-{subnet}")));
+    lease.with("PublicIPv6", json!(public)).with("BackendV6Data", json!({ "VNI": 1, "VtepMAC": mac }))
+}
+
+#[test]
+fn hostile_leases_of_ipv6_are_ignored_named_and_counted_and_change_nothing() {
+    let cluster = Cluster::running("hostile6", WIDE6);
+    let (node, peer) = (cluster.node("worker1"), cluster.node("worker2"));
+    let (before, nobody) = (Picture::of(node), "fd00:10::66");
+    let own = cluster.leases().subnet6_of("worker1").replace("/64", "-80");
+    let (own_mac, their_mac) = (vxlan_mac(node, "flannel-v6.1"), vxlan_mac(peer, "flannel-v6.1"));
+    let all = [
+        (evil6("2001:db8::-64", nobody, MAC), "outside_network", "outside of the pod network"),
+        (evil6(&own, nobody, MAC), "overlaps_ours", "overlaps this node's own subnet"),
+        (evil6("fd00:10::-64", nobody, MAC), "connected_network", "which eth0 is connected to"),
+        (evil6("fd00:250:0:1::-64", nobody, &own_mac), "our_mac", "is this node's own"),
+        (evil6("fd00:250:0:2::-64", nobody, &their_mac), "peers_mac", "the older lease of worker2"),
+        (
+            evil6("fd00:250:0:3::-64", "fd00:10::21", MAC),
+            "our_public_address",
+            "fd00:10::21 is this node's own",
+        ),
+        (evil6("fd00:250:0:4::-64", "ff02::1", MAC), "bad_public_address", "ff02::1 cannot be a node's"),
+    ];
+    all.iter().for_each(|(lease, ..)| cluster.leases().write(lease));
+    let named = all.iter().flat_map(|(lease, _, why)| [lease.value["Owner"].as_str().unwrap(), why]);
+    notes_hold(node, &named.map(str::to_owned).collect::<Vec<_>>());
+    let counts: BTreeMap<_, _> = all.iter().map(|(_, label, _)| (format!("reason={label}"), 1.0)).collect();
+    assert_eq!(metrics(node).labelled("flannel_peers_ignored"), counts);
+    assert_eq!(before.changes_to(&Picture::of(node)), [] as [&str; 0]);
+    ping_all(&cluster.nodes().iter().collect::<Vec<_>>());
+}
+
 #[test]
 fn a_peer_with_the_public_address_of_another_is_followed_with_a_warning() {
     let cluster = Cluster::flat("same-ip", 1, VXLAN);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cluster_tests::{
-    Cluster, Daemon, Notices, Picture, PingFlood, Stream, VXLAN_DUAL, is_ready, metrics, options,
+    Cluster, Daemon, Notices, Picture, PingFlood, Stream, VXLAN_DUAL, is_ready, metrics, options, ping_all,
 };
 use flannel_lab::{Flanneld, LabOptions, Node, Signal};
 
@@ -71,4 +71,22 @@ fn sigterm_and_sigint_end_flanneld_with_0_at_once_and_leave_the_kernel_alone() {
         assert!(status.code() == Some(0) && took < Duration::from_secs(1), "{status} after {took:?}");
         assert_eq!(before.changes_to(&Picture::of(node)), [] as [&str; 0]);
     }
+}
+
+#[test]
+fn a_node_that_lost_its_power_comes_back_with_its_subnet_and_its_hardware_addresses() {
+    let cluster = Cluster::running("reboot", VXLAN_DUAL);
+    let (node, peer) = (cluster.node("worker1"), cluster.node("worker3"));
+    let (lease, before, of_peer) =
+        (cluster.leases().owned_by("worker1"), Picture::of(node), Picture::of(peer));
+    node.power_off().unwrap();
+    node.power_on().unwrap();
+    cluster.start(&["worker1"]);
+    assert_eq!(cluster.leases().owned_by("worker1"), lease);
+    assert_eq!(of_peer.changes_to(&Picture::of(peer)), [] as [&str; 0], "silence is not absence");
+    let of_pods = |change: &String| ["cni0", "v-pod1", "eth0@if"].iter().any(|word| change.contains(word));
+    let changes = before.changes_to(&Picture::of(node));
+    assert_eq!(changes.into_iter().filter(|change| !of_pods(change)).collect::<Vec<_>>(), [] as [&str; 0]);
+    node.add_pod("pod1").unwrap();
+    ping_all(&[node, peer]);
 }
