@@ -1,0 +1,75 @@
+//! What a plugin answers when it cannot do what was asked: a code, a sentence, and details for a person.
+
+use std::fmt;
+
+/// The codes of the CNI specification, and those that Go's plugins use beyond it.
+pub mod code {
+    /// The version is not one that we speak.
+    pub const INCOMPATIBLE_VERSION: u32 = 1;
+    /// A key or value that we do not have.
+    pub const UNSUPPORTED_FIELD: u32 = 2;
+    /// The container does not exist; nothing is to be cleaned up.
+    pub const UNKNOWN_CONTAINER: u32 = 3;
+    /// A CNI_ variable is missing or wrong.
+    pub const INVALID_ENVIRONMENT: u32 = 4;
+    /// Standard input cannot be read.
+    pub const IO_FAILURE: u32 = 5;
+    /// Standard input is not what it should be.
+    pub const DECODING_FAILURE: u32 = 6;
+    /// The network configuration is wrong.
+    pub const INVALID_CONFIG: u32 = 7;
+    /// The network namespace is not the container's.
+    pub const INVALID_NETNS: u32 = 8;
+    /// Not now: the runtime is to try again.
+    pub const TRY_AGAIN_LATER: u32 = 11;
+    /// STATUS: no container can be added now.
+    pub const NOT_AVAILABLE: u32 = 50;
+    /// STATUS: no container can be added, and those that are there may be cut off.
+    pub const LIMITED_CONNECTIVITY: u32 = 51;
+    /// Everything else.
+    pub const INTERNAL: u32 = 999;
+}
+
+/// The answer of a plugin that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CniError {
+    /// One of [`code`].
+    pub code: u32,
+    /// What failed and why, in one line.
+    pub msg: String,
+    /// More, for a person; may be empty.
+    pub details: String,
+}
+
+impl CniError {
+    /// An error with a code.
+    pub fn new(code: u32, msg: impl Into<String>) -> Self {
+        Self { code, msg: msg.into(), details: String::new() }
+    }
+
+    /// An error for which the specification has no code.
+    pub fn internal(msg: impl Into<String>) -> Self {
+        Self::new(code::INTERNAL, msg)
+    }
+
+    /// The same with details.
+    pub fn details(mut self, details: impl Into<String>) -> Self {
+        self.details = details.into();
+        self
+    }
+
+    /// The same with words in front of the message.
+    pub fn context(mut self, words: impl fmt::Display) -> Self {
+        self.msg = format!("{words}: {}", self.msg);
+        self
+    }
+}
+
+impl fmt::Display for CniError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.msg)?;
+        if self.details.is_empty() { Ok(()) } else { write!(f, "; {}", self.details) }
+    }
+}
+
+impl std::error::Error for CniError {}

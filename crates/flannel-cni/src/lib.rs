@@ -1,0 +1,12 @@
+//! The CNI plugins `flannel`, `bridge`, `host-local`, `portmap` and `loopback` in one program, and the side of
+//! the runtime that calls plugins.
+//!
+//! A call is a [`request::Request`]: environment and standard input, read once. A plugin is a function from it
+//! to a [`result::Attachment`] or a [`error::CniError`]; [`program`] turns either into what the CNI
+//! specification wants on standard output. Nothing here is async: one call, one answer, exit.
+
+pub mod error;
+pub mod json;
+pub mod request;
+pub mod result;
+pub mod version;

@@ -1,0 +1,81 @@
+//! What a plugin answers when it attached a container: interfaces, addresses, routes, name servers.
+//!
+//! One form for all versions; reading and writing a version's own form is in `result/`.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use ipnet::IpNet;
+
+/// What was attached.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attachment {
+    /// The interfaces that were made, on both sides.
+    pub interfaces: Vec<Interface>,
+    /// The addresses.
+    pub ips: Vec<Ip>,
+    /// The routes inside the container.
+    pub routes: Vec<Route>,
+    /// The name servers.
+    pub dns: Dns,
+}
+
+/// An interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its hardware address; may be empty.
+    pub mac: String,
+    /// Its MTU; 0 is not said.
+    pub mtu: u32,
+    /// The namespace that it is in; none on the host.
+    pub sandbox: Option<PathBuf>,
+    /// A socket that belongs to it; may be empty.
+    pub socket_path: String,
+    /// The PCI device behind it; may be empty.
+    pub pci_id: String,
+}
+
+/// An address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ip {
+    /// Which of the interfaces has it.
+    pub interface: Option<i64>,
+    /// The address with the length of its network, host bits kept.
+    pub address: IpNet,
+    /// The router of that network.
+    pub gateway: Option<IpAddr>,
+}
+
+/// A route inside the container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Where it leads.
+    pub dst: IpNet,
+    /// The next router.
+    pub gw: Option<IpAddr>,
+    /// The MTU of the way; 0 is not said.
+    pub mtu: u32,
+    /// The segment size of the way; 0 is not said.
+    pub advmss: u32,
+    /// The metric; 0 is not said.
+    pub priority: u32,
+    /// The table.
+    pub table: Option<u32>,
+    /// The scope.
+    pub scope: Option<u8>,
+}
+
+/// Name servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dns {
+    /// Their addresses.
+    pub nameservers: Vec<String>,
+    /// The domain; may be empty.
+    pub domain: String,
+    /// The search list.
+    pub search: Vec<String>,
+    /// Options of the resolver.
+    pub options: Vec<String>,
+}
