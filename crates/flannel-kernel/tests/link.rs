@@ -330,3 +330,27 @@ fn linux_lets_the_device_below_be_changed_in_place_but_not_vni_port_gbp_or_famil
         }
     });
 }
+
+/// How many frames left through the cable since it was plugged in.
+fn frames_sent() -> u64 {
+    sh("cat /proc/net/dev | sed -n 's/^ *far: *//p'").split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_tunnel_sends_nothing_from_an_address_that_is_not_the_hosts_own() {
+    with_an_ipv4_nic(|kernel| {
+        sh(
+            "sysctl -qw net.ipv6.conf.all.disable_ipv6=1 && ip neigh add 10.0.0.2 lladdr 02:00:00:00:00:22 dev nic",
+        );
+        let public = flannel_1_but(|link| vxlan(link).local = Some("192.0.2.1".parse().unwrap()));
+        apply(kernel, &create([link(public.clone()), address("flannel.1", "10.244.1.0/32")]));
+        apply(kernel, &create(peer(2)));
+        let ping = "ping -c 3 -i 0.01 -W 0.01 10.244.2.0 || true";
+        let before = frames_sent();
+        sh(ping);
+        assert_eq!(frames_sent(), before, "a public address behind NAT is not the host's own");
+        apply(kernel, &[Change::Replace { from: link(public), to: link(flannel_1()) }]);
+        sh(ping);
+        assert_eq!(frames_sent(), before + 3);
+    });
+}
