@@ -7,6 +7,8 @@
 
 pub mod error;
 pub mod json;
+pub mod macspoof;
+pub mod masquerade;
 pub mod request;
 pub mod result;
 pub mod version;
