@@ -136,7 +136,8 @@ impl LeaseStore for Directory {
             if let Some(notices) = self.notices.as_ref().filter(|_| self.reading.version != 0) {
                 notices.wait(&mut self.suspects).await?;
             }
-            self.look()?;
+            // After an error the same reading is news again: it says that the store can be read.
+            self.look().inspect_err(|_| self.told = 0)?;
             if self.told != self.reading.version {
                 self.told = self.reading.version;
                 return Ok(snapshot(&self.reading, &self.dir, &self.owner));
@@ -154,7 +155,9 @@ fn snapshot(reading: &Reading, dir: &Path, owner: &str) -> Snapshot {
     let fitting = own
         .into_iter()
         .filter(|own| config.as_ref().map_or(true, |config| fits_config(config, &own.subnets)));
-    Snapshot { own: fitting.min_by_key(|own| own.since), peers, faults: reading.faults(dir), config }
+    let own = fitting.min_by_key(|own| own.since);
+    let own_is_damaged = own.as_ref().is_some_and(|own| reading.is_unreadable(&lease_file::name(own)));
+    Snapshot { own, own_is_damaged, peers, faults: reading.faults(dir), config }
 }
 
 fn release(lock: &Lock, dir: &Path, owner: &str) -> Result<Arc<Lease>, StoreError> {

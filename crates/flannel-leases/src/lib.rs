@@ -38,6 +38,8 @@ pub struct Snapshot {
     pub config: Result<NetworkConfig, Fault>,
     /// This node's own lease; none while it has none that fits the config, and must publish to get one.
     pub own: Option<Arc<Lease>>,
+    /// Whether the store has lost what it should say of this node: it has to be published again as it was.
+    pub own_is_damaged: bool,
     /// The leases of all other nodes, in the order of their subnets.
     pub peers: Vec<Arc<Lease>>,
     /// What is there but cannot be read; what it said before, if anything, is still in force above.

@@ -249,9 +249,9 @@ fn the_first_wish_that_can_be_fulfilled_wins_and_the_others_are_told() {
         "--iface=eth9: the host has no interface of this name",
         "--iface=10.9.9.9: no interface has this address",
         "--iface=fd00:1::1: IPv6 is not on in the network configuration",
-        "--iface=lo is lo: it only speaks to this host",
-        "--iface=flannel.1 is flannel.1: it is one of flannel's own, which the pod network is made of",
-        "--iface=eth2 is eth2: it is down",
+        "--iface=lo: it only speaks to this host",
+        "--iface=flannel.1: it is one of flannel's own, which the pod network is made of",
+        "--iface=eth2: it is down",
         "--iface=10.2.0.1 is eth2: it is down",
         "eth0: --iface=eth0 asks for it",
         "eth0: 10.0.0.1, its only usable IPv4 address",
@@ -307,10 +307,7 @@ fn a_device_without_a_usable_address_or_mtu_is_refused_with_the_reason() {
         ("eth0 mtu 0\n eth0 has 10.0.0.1/24", V4, "it has no MTU"),
     ];
     for (text, families, reason) in cases {
-        assert_eq!(
-            refusals(&iface(families, &["eth0"]), &host(text)),
-            [format!("--iface=eth0 is eth0: {reason}")]
-        );
+        assert_eq!(refusals(&iface(families, &["eth0"]), &host(text)), [format!("--iface=eth0: {reason}")]);
     }
     let asked = host("eth0\n eth0 has fd00::1/64 tentative\n eth0 has fd00::2/64");
     assert_eq!(

@@ -102,15 +102,16 @@ impl<K: Kernel> Daemon<K> {
     fn pass(&mut self, word: &Word, now: Instant) -> Result<Settlement, NotYet> {
         let snapshot = word.snapshot.as_ref().ok_or_else(|| NotYet::NoWord(word.read_trouble.clone()))?;
         let config = snapshot.config.as_ref().map_err(|fault| NotYet::Config(fault.to_string()))?;
-        let own = snapshot.own.as_deref();
-        let subnets = own.map(|own| own.subnets).unwrap_or_default();
+        let subnets = snapshot.own.as_ref().map(|own| own.subnets).unwrap_or_default();
         let scope = desired::scope(&self.node, config, &subnets, &self.parts.earlier);
         let look = self.parts.kernel.look(&scope)?;
         let choice =
             gather::choose_underlay(&self.parts.options, config, &look, &scope.links, self.underlay.as_ref());
         self.mind(&scope, choice.as_ref().ok().map(|choice| choice.underlay.link));
         let underlay = self.follow(choice?);
-        let announcement = backend::announce(config, &underlay, &self.identity.macs(config, own, &look)?)?;
+        let heritage = gather::inherited_lease(snapshot, &underlay);
+        let announcement =
+            backend::announce(config, &underlay, &self.identity.macs(config, heritage, &look)?)?;
         let own = gather::own_lease(snapshot, &announcement);
         self.want(announcement);
         let own = own.ok_or_else(|| NotYet::NoLease(word.publish_trouble.clone()))?;

@@ -1,6 +1,7 @@
 //! Puts together what a decision depends on, from the store's last word and one look at the kernel.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use flannel_leases::Snapshot;
 use flannel_plan::backend::BackendError;
@@ -23,7 +24,7 @@ pub enum NotYet {
     #[error("{0}")]
     Config(String),
     /// There is nothing to send packets through.
-    #[error("{0}")]
+    #[error("{0}; {hint}", hint = .0.hint())]
     Underlay(#[from] NoUnderlay),
     /// The backend cannot work here.
     #[error("{0}")]
@@ -69,6 +70,14 @@ fn matches(regex: &Regex, look: &Look) -> Pattern {
     let texts = names.chain(look.addresses.iter().map(|fact| fact.address.addr().to_string()));
     let matches: BTreeSet<String> = texts.filter(|text| regex.is_match(text)).collect();
     Pattern { text: regex.to_string(), matches }
+}
+
+/// The lease whose identity this node goes on with: its own, or one that Go flannel made for its address, which
+/// the store hands over at the first announcement.
+pub fn inherited_lease<'a>(snapshot: &'a Snapshot, underlay: &Underlay) -> Option<&'a Lease> {
+    let is_ours =
+        |lease: &&Arc<Lease>| underlay.public.iter().any(|(_, public)| lease.owner == public.to_string());
+    snapshot.own.as_ref().or_else(|| snapshot.peers.iter().find(is_ours)).map(|lease| &**lease)
 }
 
 /// This node's lease under its present announcement: what the store has may be a moment old.

@@ -21,14 +21,14 @@ impl Identity {
     pub fn macs(
         &mut self,
         config: &NetworkConfig,
-        own: Option<&Lease>,
+        lease: Option<&Lease>,
         look: &Look,
     ) -> std::io::Result<ByFamily<Mac>> {
         let mut macs = ByFamily::default();
         if BackendKind::of(&config.backend) != BackendKind::Vxlan {
             return Ok(macs);
         }
-        let leased = own.map(|lease| backend::macs(&lease.announcement)).unwrap_or_default();
+        let leased = lease.map(|lease| backend::macs(&lease.announcement)).unwrap_or_default();
         for (family, name) in backend::links(config).iter() {
             let device = look.links.iter().find(|fact| fact.link.name == *name).map(|fact| fact.link.mac);
             let known = leased.get(family).copied().or(*self.made.slot(family)).or(device);

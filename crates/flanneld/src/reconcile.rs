@@ -114,13 +114,20 @@ fn note(changes: &[Change], failures: Vec<Failure>, end: &mut Settlement) {
         debug!("{change}");
         end.done.push((change.key(), change.verb()));
     }
-    end.failures.extend(failures.into_iter().map(|failure| Trouble {
+    let root_causes = failures.into_iter().filter(|failure| !follows(&failure.change, &failed));
+    end.failures.extend(root_causes.map(|failure| Trouble {
         key: failure.change.key(),
         why: match failure.why.hint() {
             Some(hint) => format!("{}; {hint}", failure.why),
             None => failure.why.to_string(),
         },
     }));
+}
+
+/// Whether a change could only fail, because the device that it needs could not be made.
+fn follows(change: &Change, failed: &BTreeSet<Key>) -> bool {
+    let (Change::Create(item) | Change::Replace { to: item, .. } | Change::Remove(item)) = change;
+    item.link().is_some_and(|link| failed.contains(&Key::Link(link)))
 }
 
 fn name_taken(link: &Link) -> Trouble {

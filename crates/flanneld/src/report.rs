@@ -81,8 +81,7 @@ impl Reporter {
     /// Tells what a new plan leaves out, as far as the one before did not.
     pub fn tell_plan(&mut self, before: Option<&Planned>, planned: &Planned) {
         let plan = &planned.plan;
-        let odd = plan.refused.iter().map(ToString::to_string).chain(plan.warnings.iter().cloned());
-        let odd: BTreeSet<String> = odd.collect();
+        let odd: BTreeSet<String> = plan.warnings.iter().cloned().collect();
         odd.difference(&self.told).for_each(|line| warn!("{line}"));
         self.told = odd;
         let mut ignored = BTreeMap::new();
@@ -131,7 +130,10 @@ impl Reporter {
             Err(NotYet::NoLease(None)) => vec![WAITING_FOR_LEASE.to_owned()],
             Err(not_yet) => vec![not_yet.to_string()],
         };
-        let notes = notes(pass.result.as_ref().ok(), planned, word);
+        let mut notes = notes(pass.result.as_ref().ok(), planned, word);
+        let known: BTreeSet<&String> = self.standing.notes.iter().collect();
+        notes.iter().filter(|note| !known.contains(note)).for_each(|note| warn!("{note}"));
+        notes.extend(old_news(word, damper));
         let news = self.stand(reasons, notes);
         // In this order: whoever waits for ready finds the report in place.
         if self.state_file.is_due() {
@@ -181,7 +183,7 @@ impl Reporter {
         };
         let news = (standing.ready, &standing.reasons, &standing.notes) != (ready, &reasons, &notes);
         if news {
-            tell_standing(standing, ready, &reasons, &notes);
+            tell_standing(standing, ready, &reasons);
             *standing = Standing { ready, reasons, notes, trouble_since: standing.trouble_since };
             self.state_file.touch();
         }
@@ -241,18 +243,17 @@ impl Reporter {
     }
 }
 
-fn tell_standing(before: &Standing, ready: bool, reasons: &[String], notes: &[String]) {
-    if reasons != before.reasons {
+fn tell_standing(before: &Standing, ready: bool, reasons: &[String]) {
+    if reasons != before.reasons || before.ready && !ready {
         reasons.iter().for_each(|reason| match reason.as_str() {
             WAITING_FOR_STORE | WAITING_FOR_LEASE => debug!("{reason}"),
+            reason if ready => warn!("trouble: {reason}"),
             reason => error!("not ready: {reason}"),
         });
     }
     if ready && !before.ready {
         info!("ready");
     }
-    let known: BTreeSet<&String> = before.notes.iter().collect();
-    notes.iter().filter(|note| !known.contains(note)).for_each(|note| warn!("{note}"));
 }
 
 fn why_not_wired(settlement: &Settlement) -> Vec<String> {
@@ -268,15 +269,19 @@ fn why_not_wired(settlement: &Settlement) -> Vec<String> {
     left.map(|key| format!("{key} is not as it should be")).collect()
 }
 
-/// What a person should know although the node is ready.
+/// What a person should know although the node is ready, and is told in the log when it is new.
 fn notes(settlement: Option<&Settlement>, planned: Option<&Planned>, word: &Word) -> Vec<String> {
     let failed = settlement.into_iter().flat_map(|settlement| &settlement.failures);
     let failed = failed.filter(|trouble| trouble.key.tier() != Tier::Node).map(|trouble| trouble.why.clone());
-    let held = settlement.into_iter().flat_map(|settlement| &settlement.held);
-    let held = held.map(|key| format!("{key}: something keeps undoing it"));
     let refused = planned.into_iter().flat_map(|planned| &planned.plan.refused).map(ToString::to_string);
     let faults = word.snapshot.iter().flat_map(|snapshot| &snapshot.faults).map(ToString::to_string);
-    failed.chain(held).chain(refused).chain(faults).chain(word.read_trouble.clone()).collect()
+    failed.chain(refused).chain(faults).collect()
+}
+
+/// What a person should know as well, and was told in the log when it began.
+fn old_news(word: &Word, damper: &Damper) -> Vec<String> {
+    let contested = damper.contested().map(|key| format!("{key}: something keeps undoing it"));
+    contested.chain(word.read_trouble.clone()).collect()
 }
 
 fn named(keys: &BTreeSet<Key>) -> String {

@@ -98,10 +98,9 @@ fn hear(word: &LastWord, answer: Result<Snapshot, StoreError>) {
 }
 
 fn is_published(word: &LastWord, wanted: &Announcement) -> bool {
-    let snapshot = word.get().snapshot;
-    snapshot
-        .and_then(|snapshot| snapshot.own.as_ref().map(|own| own.announcement == *wanted))
-        .unwrap_or(false)
+    word.get().snapshot.is_some_and(|snapshot| {
+        !snapshot.own_is_damaged && snapshot.own.as_ref().is_some_and(|own| own.announcement == *wanted)
+    })
 }
 
 async fn publish(store: &mut impl LeaseStore, wanted: &Announcement, word: &LastWord, retry: &mut Retry) {

@@ -13,7 +13,7 @@ use flannel_plan::family::{ByFamily, Family, overlap};
 use flannel_plan::lease::{Announcement, Lease, subnets_from_key};
 use ipnet::IpNet;
 
-use super::lease_file;
+use super::lease_file::{self, AGE_UNKNOWN};
 use super::lock::{Lock, Place};
 use super::notice::Suspects;
 use super::reading::Reading;
@@ -46,7 +46,10 @@ impl Claim {
             owner: self.owner.clone(),
             subnets,
             announcement: self.announcement.clone(),
-            since: kept.map_or_else(|| self.now(), |kept| kept.since),
+            since: kept
+                .map(|kept| kept.since)
+                .filter(|since| *since != AGE_UNKNOWN)
+                .unwrap_or_else(|| self.now()),
         };
         self.store(lock, &lease, kept.map(|kept| &***kept))?;
         for surplus in own.iter().filter(|own| own.subnets != subnets) {
@@ -101,10 +104,12 @@ impl Claim {
         Ok(subnets)
     }
 
-    /// The subnets of all others, those of unreadable files included: their names are proof enough.
+    /// The subnets of all others, those of unreadable files included: their names are proof enough, unless
+    /// this node had just these subnets before, so that the damaged file must be its own.
     fn taken(&self) -> Vec<IpNet> {
         let others = self.reading.leases().filter(|lease| !self.is_own(lease)).map(|lease| lease.subnets);
         let unknown = self.reading.unknown_keys().filter_map(|key| subnets_from_key(key).ok());
+        let unknown = unknown.filter(|subnets| *subnets != self.previous);
         others.chain(unknown).flat_map(|subnets| [subnets.v4, subnets.v6]).flatten().collect()
     }
 
@@ -121,7 +126,8 @@ impl Claim {
     /// Later than every lease there is, whatever the clocks of their nodes said.
     fn now(&self) -> u64 {
         let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis();
-        let newest = self.reading.leases().map(|lease| lease.since).max();
+        let newest =
+            self.reading.leases().map(|lease| lease.since).filter(|since| *since != AGE_UNKNOWN).max();
         u64::try_from(clock).unwrap_or(u64::MAX).max(newest.map_or(0, |newest| newest.saturating_add(1)))
     }
 
@@ -132,7 +138,8 @@ impl Claim {
         }
         let text = lease_file::text(lease)
             .map_err(|cause| StoreError::Unwritable { owner: lease.owner.clone(), cause })?;
-        lock.write(&name, &text, if kept.is_some() { Place::Ours } else { Place::New })
+        let ours = kept.is_some() || self.reading.is_unreadable(&name);
+        lock.write(&name, &text, if ours { Place::Ours } else { Place::New })
     }
 }
 

@@ -47,8 +47,15 @@ struct Written<'a> {
 #[serde(rename_all = "PascalCase")]
 struct Claim {
     owner: Option<String>,
-    #[serde(default)]
+    #[serde(default = "age_unknown")]
     since: u64,
+}
+
+/// What a lease without an age counts as: younger than all others, so that it displaces nobody.
+pub(super) const AGE_UNKNOWN: u64 = u64::MAX;
+
+fn age_unknown() -> u64 {
+    AGE_UNKNOWN
 }
 
 /// The content of a lease's file.

@@ -234,13 +234,20 @@ async fn a_lease_that_go_flannel_made_belongs_to_the_node_with_its_address() {
     let stage = Stage::new(V4);
     stage.put("10.244.40.0-24", GO_LEASE);
     let known = all(stage.path());
-    assert_eq!((known[0].owner.as_str(), known[0].since), ("10.0.0.7", 0));
+    assert_eq!((known[0].owner.as_str(), known[0].since), ("10.0.0.7", u64::MAX));
     let other = publish(&mut stage.node("one"), &announcement(1)).await;
     let adopted = publish(&mut stage.node("seven"), &announcement(7)).await;
     assert_eq!(
         adopted,
-        Lease { owner: "seven".to_owned(), announcement: announcement(7), ..known[0].clone() }
+        Lease {
+            owner: "seven".to_owned(),
+            announcement: announcement(7),
+            since: adopted.since,
+            ..known[0].clone()
+        }
     );
+    // A lease without an age counts as the youngest; adopted, it gets one, after all others.
+    assert!(adopted.since > other.since && adopted.since < u64::MAX);
     assert_eq!(all(stage.path()), [other, adopted]);
 }
 

@@ -66,8 +66,18 @@ impl Candidate {
         }
         let current = situation.current.filter(|current| current.link == self.link);
         let current = current.and_then(|current| current.addresses.get(family));
-        if let Some(current) = current.filter(|current| usable.contains(current)) {
-            return Ok((*current, "as before".to_owned()));
+        let has_global = usable.first().is_some_and(|best| !is_link_local(*best));
+        match current {
+            // A link-local address is a makeshift: it gives way, and it does not stand in for one that is away.
+            Some(current) if usable.contains(current) && (!is_link_local(*current) || !has_global) => {
+                return Ok((*current, "as before".to_owned()));
+            }
+            Some(current) if !is_link_local(*current) && !has_global => {
+                return Err(format!(
+                    "it has lost {current}, its only {family} address that other hosts can use"
+                ));
+            }
+            _ => {}
         }
         match usable[..] {
             [] => Err(none_usable(situation.look, self.link, family)),

@@ -83,7 +83,9 @@ impl<'a> Request<'a> {
                     return Ok((underlay, reasons.chain([asked]).chain(why).collect()));
                 }
                 Err(reason) => {
-                    refused.push(Refusal { candidate: format!("{self} is {}", candidate.link), reason });
+                    let named = matches!(self, Self::Iface(text) if *text == candidate.link.as_str());
+                    let led = if named { self.to_string() } else { format!("{self} is {}", candidate.link) };
+                    refused.push(Refusal { candidate: led, reason });
                 }
             }
         }
