@@ -43,6 +43,7 @@ pub const RTNLGRP_IPV6_ROUTE: u32 = 11;
 pub const RTM_NEWLINK: u16 = 16;
 pub const RTM_DELLINK: u16 = 17;
 pub const RTM_GETLINK: u16 = 18;
+pub const RTM_SETLINK: u16 = 19;
 pub const RTM_NEWADDR: u16 = 20;
 pub const RTM_DELADDR: u16 = 21;
 pub const RTM_GETADDR: u16 = 22;
@@ -56,20 +57,40 @@ pub const RTM_GETNEIGH: u16 = 30;
 pub const IFF_UP: u32 = 0x1;
 pub const IFF_LOOPBACK: u32 = 0x8;
 pub const IFF_RUNNING: u32 = 0x40;
+pub const IFF_PROMISC: u32 = 0x100;
 pub const IFF_LOWER_UP: u32 = 0x1_0000;
 
 pub const IFLA_ADDRESS: u16 = 1;
 pub const IFLA_IFNAME: u16 = 3;
 pub const IFLA_MTU: u16 = 4;
+pub const IFLA_LINK: u16 = 5;
+pub const IFLA_MASTER: u16 = 10;
 pub const IFLA_TXQLEN: u16 = 13;
+pub const IFLA_OPERSTATE: u16 = 16;
 pub const IFLA_LINKINFO: u16 = 18;
 pub const IFLA_IFALIAS: u16 = 20;
+pub const IFLA_AF_SPEC: u16 = 26;
+pub const IFLA_NET_NS_FD: u16 = 28;
 pub const IFLA_EXT_MASK: u16 = 29;
 pub const IFLA_LINK_NETNSID: u16 = 37;
 pub const IFLA_INFO_KIND: u16 = 1;
 pub const IFLA_INFO_DATA: u16 = 2;
+pub const IFLA_INFO_SLAVE_KIND: u16 = 4;
+pub const IFLA_INFO_SLAVE_DATA: u16 = 5;
 /// Counters of every device would double the size of a dump.
 pub const RTEXT_FILTER_SKIP_STATS: u32 = 8;
+
+pub const VETH_INFO_PEER: u16 = 1;
+
+pub const IFLA_BR_VLAN_FILTERING: u16 = 7;
+pub const IFLA_BR_VLAN_DEFAULT_PVID: u16 = 39;
+pub const IFLA_BRPORT_MODE: u16 = 4;
+pub const IFLA_BRPORT_ISOLATED: u16 = 33;
+pub const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
+pub const BRIDGE_VLAN_INFO_PVID: u16 = 2;
+pub const BRIDGE_VLAN_INFO_UNTAGGED: u16 = 4;
+pub const BRIDGE_VLAN_INFO_RANGE_BEGIN: u16 = 8;
+pub const BRIDGE_VLAN_INFO_RANGE_END: u16 = 16;
 
 pub const IFLA_VXLAN_ID: u16 = 1;
 pub const IFLA_VXLAN_LINK: u16 = 3;
@@ -83,6 +104,7 @@ pub const IFLA_VXLAN_GBP: u16 = 23;
 
 pub const IFA_ADDRESS: u16 = 1;
 pub const IFA_LOCAL: u16 = 2;
+pub const IFA_BROADCAST: u16 = 4;
 pub const IFA_FLAGS: u16 = 8;
 pub const IFA_F_TEMPORARY: u32 = 0x01;
 pub const IFA_F_NODAD: u32 = 0x02;
@@ -106,6 +128,7 @@ pub const RTA_OIF: u16 = 4;
 pub const RTA_GATEWAY: u16 = 5;
 pub const RTA_PRIORITY: u16 = 6;
 pub const RTA_PREFSRC: u16 = 7;
+pub const RTA_METRICS: u16 = 8;
 pub const RTA_MULTIPATH: u16 = 9;
 pub const RTA_TABLE: u16 = 15;
 pub const RTA_VIA: u16 = 18;
@@ -120,6 +143,10 @@ pub const RTN_MULTICAST: u8 = 5;
 pub const RTN_BLACKHOLE: u8 = 6;
 pub const RTN_PROHIBIT: u8 = 8;
 pub const RTNH_F_ONLINK: u32 = 4;
+pub const RTAX_MTU: u16 = 2;
+pub const RTAX_ADVMSS: u16 = 8;
+/// The maker of a route that somebody added by hand, as Go's plugins say.
+pub const RTPROT_BOOT: u8 = 3;
 pub const RTM_F_CLONED: u32 = 0x200;
 /// The metric that the kernel gives to an IPv6 route without one.
 pub const IP6_RT_PRIO_USER: u32 = 1024;

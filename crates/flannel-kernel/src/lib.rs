@@ -7,20 +7,25 @@
 mod abi;
 mod address;
 mod apply;
+pub mod bridge;
 mod error;
 pub mod fake;
 pub mod file;
 mod link;
 mod linux;
+mod listener;
 pub mod memory;
 mod names;
 mod neighbour;
 mod netlink;
 pub mod netns;
 mod route;
-mod sysctl;
+pub mod stack;
+pub mod sysctl;
+pub mod veth;
 mod vxlan;
 pub mod watch;
+pub mod wiring;
 
 use flannel_plan::diff::Change;
 use flannel_plan::look::{Look, Scope};

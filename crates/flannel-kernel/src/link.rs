@@ -140,7 +140,7 @@ fn set(socket: &mut Socket, name: LinkName, write: impl FnOnce(&mut Writer)) -> 
 }
 
 /// `struct ifinfomsg`
-fn header(index: u32, flags: u32, change: u32) -> [u8; 16] {
+pub(crate) fn header(index: u32, flags: u32, change: u32) -> [u8; 16] {
     let mut bytes = [0; 16];
     bytes[4..8].copy_from_slice(&index.to_ne_bytes());
     bytes[8..12].copy_from_slice(&flags.to_ne_bytes());
@@ -200,7 +200,8 @@ fn read_kind(info: Option<Attributes>, loopback: bool) -> (LinkKind, u32) {
     }
 }
 
-fn text(bytes: &[u8]) -> &str {
+/// The text in an attribute, without the zero at its end.
+pub(crate) fn text(bytes: &[u8]) -> &str {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     std::str::from_utf8(&bytes[..end]).unwrap_or_default()
 }

@@ -1,5 +1,7 @@
 //! Runs work inside a network namespace, on a thread of its own: a namespace belongs to a thread, and a thread
 //! that once left its own must never be given other work.
+//!
+//! A program that attaches one pod has no thread to spare, and visits instead: it leaves, and comes back.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -39,6 +41,12 @@ pub enum NetnsError {
     /// No thread could be started.
     #[error("cannot start a thread: {0}")]
     Thread(Refusal),
+    /// The namespace of this thread cannot be named, so that there would be no way back to it.
+    #[error("cannot open the network namespace of this thread: {0}")]
+    Own(Refusal),
+    /// The namespace cannot be entered.
+    #[error("cannot enter a network namespace: {0}")]
+    Visit(Refusal),
 }
 
 /// Runs `work` inside a namespace and gives what it gave; a panic in it goes on in the caller.
@@ -50,6 +58,21 @@ pub fn run_inside<T: Send>(namespace: &Namespace, work: impl FnOnce() -> T + Sen
             .map_err(|error| NetnsError::Thread(error.into()))?;
         inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// Runs `work` inside a namespace on this very thread, and comes back: 10 µs, where a thread costs 60.
+///
+/// Not for a thread of a pool, since a panic in `work` would leave it there. A thread that cannot come back would
+/// change the pod instead of the host from then on, so the program ends.
+pub fn visit<T>(namespace: impl AsFd, work: impl FnOnce() -> T) -> Result<T, NetnsError> {
+    let own = File::open("/proc/thread-self/ns/net").map_err(|error| NetnsError::Own(error.into()))?;
+    let move_to = |namespace| move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network));
+    move_to(namespace.as_fd()).map_err(|errno| NetnsError::Visit(errno.into()))?;
+    let outcome = work();
+    if move_to(own.as_fd()).is_err() {
+        std::process::abort();
+    }
+    Ok(outcome)
 }
 
 fn enter(namespace: &Namespace) -> Result<(), NetnsError> {

@@ -17,9 +17,19 @@ pub(crate) fn read(path: &str) -> Option<Sysctl> {
 
 /// Sets a setting.
 pub(crate) fn write(sysctl: &Sysctl) -> Result<(), Refusal> {
-    let mut file = OpenOptions::new().write(true).open(file(&sysctl.path)?)?;
+    set(&sysctl.path, &sysctl.value)
+}
+
+/// Gives the setting at a path below `/proc/sys` a value.
+pub fn set(path: &str, value: &str) -> Result<(), Refusal> {
+    let mut file = OpenOptions::new().write(true).open(file(path)?)?;
     // The kernel takes a value only whole, in one write.
-    Ok(file.write_all(format!("{}\n", sysctl.value).as_bytes())?)
+    Ok(file.write_all(format!("{value}\n").as_bytes())?)
+}
+
+/// Whether the setting at a path below `/proc/sys` has a value; one that cannot be read has none.
+pub fn is(path: &str, value: &str) -> bool {
+    read(path).is_some_and(|sysctl| *sysctl.value == *value)
 }
 
 fn file(path: &str) -> Result<PathBuf, Refusal> {

@@ -1,0 +1,235 @@
+//! The network stack of one namespace as a CNI plugin sees it: one device at a time, found, changed, removed.
+//!
+//! Takes numbers and names of devices and gives [`Device`]s; one netlink socket serves all questions. It stays
+//! in the namespace of the thread that opened it. The daemon looks at everything instead, by [`crate::Linux`].
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use flannel_plan::link_name::LinkName;
+use flannel_plan::mac::Mac;
+
+use crate::abi::{
+    IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_BR_VLAN_DEFAULT_PVID, IFLA_EXT_MASK, IFLA_IFNAME, IFLA_INFO_DATA,
+    IFLA_INFO_KIND, IFLA_LINK, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE, RTEXT_FILTER_SKIP_STATS,
+    RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK, RTNLGRP_LINK,
+};
+use crate::link::{header, text};
+use crate::listener::Listener;
+use crate::netlink::{Attributes, Outbox, Received, Refusal, Socket, Writer, number};
+
+/// A device, as found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// The kernel's number for it.
+    pub index: u32,
+    /// Its name.
+    pub name: LinkName,
+    /// Its hardware address; all zero if it has none.
+    pub mac: Mac,
+    /// Its MTU.
+    pub mtu: u32,
+    /// Whether it is switched on.
+    pub up: bool,
+    /// Whether it takes frames for others, too.
+    pub promiscuous: bool,
+    /// What it is, such as `veth`; empty for a plain network card.
+    pub kind: Box<str>,
+    /// The number of the bridge that it is a port of.
+    pub master: Option<u32>,
+    /// The number of the other end of a veth pair, in the namespace of that end.
+    pub peer: Option<u32>,
+    /// Whether it can carry packets.
+    pub state: OperState,
+    /// Of a bridge that knows VLANs: the one that every new port gets.
+    pub default_vlan: Option<u16>,
+}
+
+/// Whether a device can carry packets, in the kernel's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OperState(u8);
+
+impl OperState {
+    /// Packets can flow.
+    pub const UP: Self = Self(6);
+}
+
+impl fmt::Display for OperState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words = ["unknown", "not-present", "down", "lower-layer-down", "testing", "dormant", "up"];
+        f.write_str(words.get(usize::from(self.0)).copied().unwrap_or("unknown"))
+    }
+}
+
+/// A way to the network stack of one namespace.
+pub struct Stack {
+    pub(crate) socket: Socket,
+}
+
+impl Stack {
+    /// Opens a way to the stack of this thread's namespace.
+    pub fn open() -> Result<Self, Refusal> {
+        Ok(Self { socket: Socket::open()? })
+    }
+
+    /// The device of a name.
+    pub fn device(&mut self, name: LinkName) -> Result<Option<Device>, Refusal> {
+        self.find(0, |message| message.text(IFLA_IFNAME, name.as_str()))
+    }
+
+    /// The device of a number.
+    pub fn device_at(&mut self, index: u32) -> Result<Option<Device>, Refusal> {
+        self.find(index, |_| ())
+    }
+
+    fn find(&mut self, index: u32, write: impl FnOnce(&mut Writer)) -> Result<Option<Device>, Refusal> {
+        let request = Outbox::of(RTM_GETLINK, 0, |message| {
+            message.header(&header(index, 0, 0));
+            write(message);
+            message.number(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
+        });
+        match self.socket.ask(request, read) {
+            Err(why) if why.says_absent() => Ok(None),
+            answer => answer,
+        }
+    }
+
+    /// The ports of a bridge.
+    pub fn ports(&mut self, bridge: u32) -> Result<Vec<Device>, Refusal> {
+        let request = || {
+            Outbox::of(RTM_GETLINK, 0, |message| {
+                message.header(&header(0, 0, 0));
+                message.number(IFLA_MASTER, bridge);
+                message.number(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
+            })
+        };
+        let mut found = Vec::new();
+        // An old kernel ignores the wish and tells all devices.
+        self.socket.dump(request, &mut found, |message| {
+            read(message).filter(|device| device.master == Some(bridge))
+        })?;
+        Ok(found)
+    }
+
+    /// Switches a device on.
+    pub fn raise(&mut self, index: u32) -> Result<(), Refusal> {
+        self.set_flags(index, IFF_UP)
+    }
+
+    /// Lets a device take frames for others, too.
+    pub fn make_promiscuous(&mut self, index: u32) -> Result<(), Refusal> {
+        self.set_flags(index, IFF_PROMISC)
+    }
+
+    fn set_flags(&mut self, index: u32, flags: u32) -> Result<(), Refusal> {
+        self.socket
+            .request(Outbox::of(RTM_NEWLINK, 0, |message| message.header(&header(index, flags, flags))))
+    }
+
+    /// Gives a device a hardware address. A bridge that was given one keeps it when ports come and go, also if
+    /// it is the one that it has.
+    pub fn set_mac(&mut self, index: u32, mac: Mac) -> Result<(), Refusal> {
+        self.socket.request(Outbox::of(RTM_NEWLINK, 0, |message| {
+            message.header(&header(index, 0, 0));
+            message.attribute(IFLA_ADDRESS, &mac.0);
+        }))
+    }
+
+    /// Removes a device; with one end of a veth pair the other goes, too. One that is gone is no failure.
+    pub fn remove(&mut self, index: u32) -> Result<(), Refusal> {
+        let request = Outbox::of(RTM_DELLINK, 0, |message| message.header(&header(index, 0, 0)));
+        match self.socket.request(request) {
+            Err(why) if why.says_absent() => Ok(()),
+            outcome => outcome,
+        }
+    }
+
+    /// Waits until a device can carry packets, and gives it as it is then, or as it is at the end of the limit.
+    pub fn wait_for_up(&mut self, index: u32, limit: Duration) -> Result<Option<Device>, Refusal> {
+        self.wait_for(RTNLGRP_LINK, limit, |stack| {
+            let device = stack.device_at(index)?;
+            let waits = device.as_ref().is_some_and(|device| device.state != OperState::UP);
+            Ok(if waits { Wish::Pending(device) } else { Wish::Granted(device) })
+        })
+    }
+
+    /// Looks until the look grants what is wished, after every notice of a group, at most for so long.
+    ///
+    /// Most wishes are granted at the first look, which needs no listener.
+    pub(crate) fn wait_for<T>(
+        &mut self,
+        group: u32,
+        limit: Duration,
+        look: impl Fn(&mut Self) -> Result<Wish<T>, Refusal>,
+    ) -> Result<T, Refusal> {
+        if let Wish::Granted(granted) = look(self)? {
+            return Ok(granted);
+        }
+        let end = Instant::now() + limit;
+        let mut listener = Listener::open(group)?;
+        loop {
+            match look(self)? {
+                Wish::Granted(granted) => return Ok(granted),
+                Wish::Pending(last) if Instant::now() >= end => return Ok(last),
+                Wish::Pending(_) => listener.wait_until(end)?,
+            }
+        }
+    }
+}
+
+/// What a look found: what we wait for, or what there is instead.
+pub(crate) enum Wish<T> {
+    Granted(T),
+    Pending(T),
+}
+
+fn read(message: &Received) -> Option<Device> {
+    if message.kind != RTM_NEWLINK {
+        return None;
+    }
+    let (header, attributes) = message.split::<16>()?;
+    let flags = number(&header[8..])?;
+    let mut name = None;
+    let mut device = Device {
+        index: number(&header[4..])?,
+        name: "none".parse().ok()?,
+        mac: Mac([0; 6]),
+        mtu: 0,
+        up: flags & IFF_UP != 0,
+        promiscuous: flags & IFF_PROMISC != 0,
+        kind: "".into(),
+        master: None,
+        peer: None,
+        state: OperState(0),
+        default_vlan: None,
+    };
+    for (kind, value) in attributes {
+        match kind {
+            IFLA_IFNAME => name = text(value).parse().ok(),
+            IFLA_ADDRESS => device.mac = value.try_into().map_or(device.mac, Mac),
+            IFLA_MTU => device.mtu = number(value)?,
+            IFLA_MASTER => device.master = number(value),
+            IFLA_LINK => device.peer = number(value),
+            IFLA_OPERSTATE => device.state = OperState(*value.first()?),
+            IFLA_LINKINFO => read_info(&mut device, Attributes(value)),
+            _ => {}
+        }
+    }
+    device.name = name?;
+    Some(device)
+}
+
+fn read_info(device: &mut Device, info: Attributes) {
+    for (kind, value) in info {
+        match kind {
+            IFLA_INFO_KIND => device.kind = text(value).into(),
+            IFLA_INFO_DATA if &*device.kind == "bridge" => {
+                let vlan = Attributes(value).find(|(kind, _)| *kind == IFLA_BR_VLAN_DEFAULT_PVID);
+                let vlan =
+                    vlan.and_then(|(_, value)| value.first_chunk().map(|vlan| u16::from_ne_bytes(*vlan)));
+                device.default_vlan = vlan.filter(|vlan| *vlan != 0);
+            }
+            _ => {}
+        }
+    }
+}

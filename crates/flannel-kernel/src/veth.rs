@@ -1,0 +1,73 @@
+//! Pairs of virtual cable ends: one made here, the other at once in the namespace of a pod.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+use flannel_plan::link_name::LinkName;
+use flannel_plan::mac::Mac;
+use rustix::io::Errno;
+
+use crate::abi::{
+    IFF_UP, IFLA_ADDRESS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU,
+    IFLA_NET_NS_FD, IFLA_TXQLEN, NLM_F_CREATE, NLM_F_EXCL, RTM_NEWLINK, VETH_INFO_PEER,
+};
+use crate::link::header;
+use crate::netlink::{Outbox, Refusal};
+use crate::stack::Stack;
+
+/// A pair to be made: this end a port of a bridge and switched on, the other end switched off.
+///
+/// Both get a hardware address: the host's device daemon leaves a device alone that was given one, and changes
+/// the address of others when it finds the time.
+#[derive(Clone, Copy, Debug)]
+pub struct NewVeth<'a> {
+    /// The name of this end.
+    pub name: LinkName,
+    /// The hardware address of this end.
+    pub mac: Mac,
+    /// The bridge.
+    pub master: u32,
+    /// The name of the other end.
+    pub peer: LinkName,
+    /// The hardware address of the other end.
+    pub peer_mac: Mac,
+    /// Where the other end is to be; none is here.
+    pub peer_namespace: Option<BorrowedFd<'a>>,
+    /// The MTU of both ends; none is the kernel's choice.
+    pub mtu: Option<u32>,
+}
+
+impl Stack {
+    /// Makes a pair.
+    ///
+    /// The other end cannot be switched on by the same request: the kernel would do it before it knows the pair.
+    pub fn create_veth(&mut self, veth: &NewVeth) -> Result<(), Refusal> {
+        let namespace = veth.peer_namespace.map(|fd| u32::try_from(fd.as_raw_fd()));
+        let namespace = namespace.transpose().map_err(|_| Errno::BADF)?;
+        self.socket.request(Outbox::of(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |message| {
+            message.header(&header(0, IFF_UP, IFF_UP));
+            message.text(IFLA_IFNAME, veth.name.as_str());
+            message.attribute(IFLA_ADDRESS, &veth.mac.0);
+            message.number(IFLA_MASTER, veth.master);
+            message.number(IFLA_TXQLEN, 0);
+            if let Some(mtu) = veth.mtu {
+                message.number(IFLA_MTU, mtu);
+            }
+            message.nest(IFLA_LINKINFO, |info| {
+                info.text(IFLA_INFO_KIND, "veth");
+                info.nest(IFLA_INFO_DATA, |data| {
+                    data.nest(VETH_INFO_PEER, |peer| {
+                        peer.header(&header(0, 0, 0));
+                        peer.text(IFLA_IFNAME, veth.peer.as_str());
+                        peer.attribute(IFLA_ADDRESS, &veth.peer_mac.0);
+                        if let Some(mtu) = veth.mtu {
+                            peer.number(IFLA_MTU, mtu);
+                        }
+                        if let Some(namespace) = namespace {
+                            peer.number(IFLA_NET_NS_FD, namespace);
+                        }
+                    });
+                });
+            });
+        }))
+    }
+}
