@@ -78,3 +78,71 @@ fn wrong_type(key: &str, kind: &str, value: &Value) -> CniError {
         format!("failed to parse config: {key} must be {kind}, not {value}"),
     )
 }
+
+/// A value as Go prints results and errors: four spaces a level, no line end.
+pub fn indented(value: &Value) -> String {
+    let mut bytes = Vec::with_capacity(1024);
+    let format = serde_json::ser::PrettyFormatter::with_indent(b"    ");
+    let mut writer = serde_json::Serializer::with_formatter(&mut bytes, format);
+    // Neither memory nor a value that was read or made here can refuse.
+    let _ = serde::Serialize::serialize(value, &mut writer);
+    String::from_utf8(bytes).unwrap_or_default()
+}
+
+/// An object as Go stores it: no spaces, keys in the order of the alphabet, and no letter that HTML knows.
+pub fn compact(object: &Map<String, Value>) -> String {
+    let mut value = Value::Object(object.clone());
+    value.sort_all_objects();
+    let text = value.to_string();
+    if !text.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
+        return text;
+    }
+    // They can only stand inside of texts.
+    let escapes = [
+        ('<', "\\u003c"),
+        ('>', "\\u003e"),
+        ('&', "\\u0026"),
+        ('\u{2028}', "\\u2028"),
+        ('\u{2029}', "\\u2029"),
+    ];
+    escapes.iter().fold(text, |text, (letter, escape)| text.replace(*letter, escape))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn results_are_indented_by_four_spaces_and_end_without_a_line_end() {
+        let text = indented(&json!({"a": [1, {"b": "c"}], "d": {}, "e": []}));
+        assert_eq!(
+            text,
+            "{\n    \"a\": [\n        1,\n        {\n            \"b\": \"c\"\n        }\n    ],\n    \"d\": {},\n    \"e\": []\n}"
+        );
+    }
+
+    #[test]
+    fn a_stored_object_is_to_the_byte_what_go_stores() {
+        let object = json!({"b": {"d": 1, "c": "<&>"}, "a": true});
+        assert_eq!(
+            compact(object.as_object().unwrap()),
+            r#"{"a":true,"b":{"c":"\u003c\u0026\u003e","d":1}}"#
+        );
+    }
+
+    #[test]
+    fn keys_are_found_without_regard_to_case_and_null_is_absent() {
+        let value = json!({"HostPort": 80, "x": null, "Y": [1], "t": "text"});
+        let object = Object::new(value.as_object().unwrap());
+        assert_eq!(object.number("hostPort"), Ok(Some(80)));
+        assert_eq!(object.text("X"), Ok(None));
+        assert_eq!(object.text("t"), Ok(Some("text")));
+        assert_eq!(object.switch("none"), Ok(false));
+        assert_eq!(object.texts("y").unwrap_err().code, code::DECODING_FAILURE);
+        assert_eq!(
+            object.text("HostPort").unwrap_err().msg,
+            "failed to parse config: HostPort must be a string, not 80"
+        );
+    }
+}

@@ -5,10 +5,13 @@
 //! to a [`result::Attachment`] or a [`error::CniError`]; [`program`] turns either into what the CNI
 //! specification wants on standard output. Nothing here is async: one call, one answer, exit.
 
+pub mod delegate;
 pub mod error;
+pub mod install;
 pub mod json;
-pub mod macspoof;
-pub mod masquerade;
+pub mod plugins;
+pub mod program;
 pub mod request;
 pub mod result;
+pub mod sandbox;
 pub mod version;

@@ -2,6 +2,9 @@
 //!
 //! One form for all versions; reading and writing a version's own form is in `result/`.
 
+mod parse;
+mod render;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -65,6 +68,13 @@ pub struct Route {
     pub table: Option<u32>,
     /// The scope.
     pub scope: Option<u8>,
+}
+
+impl Route {
+    /// A route that says no more than where it leads, and over which router.
+    pub fn new(dst: IpNet, gw: Option<IpAddr>) -> Self {
+        Self { dst, gw, mtu: 0, advmss: 0, priority: 0, table: None, scope: None }
+    }
 }
 
 /// Name servers.

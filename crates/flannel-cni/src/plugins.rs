@@ -1,0 +1,50 @@
+//! The plugins of this program: which there are, and the function that each has for a command.
+
+use crate::error::CniError;
+use crate::request::{Command, Request};
+use crate::result::Attachment;
+
+/// A plugin of this program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Plugin {
+    /// Reads what flanneld wrote and hands on to another.
+    Flannel,
+    /// Connects containers to a bridge.
+    Bridge,
+    /// Hands out addresses from ranges of this host.
+    HostLocal,
+    /// Forwards ports of the host.
+    Portmap,
+    /// Raises `lo`.
+    Loopback,
+}
+
+impl Plugin {
+    /// All of them.
+    pub const ALL: [Plugin; 5] =
+        [Self::Flannel, Self::Bridge, Self::HostLocal, Self::Portmap, Self::Loopback];
+
+    /// The name that the program is called by.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Flannel => "flannel",
+            Self::Bridge => "bridge",
+            Self::HostLocal => "host-local",
+            Self::Portmap => "portmap",
+            Self::Loopback => "loopback",
+        }
+    }
+
+    /// The plugin of a name.
+    pub fn find(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|plugin| plugin.name() == name)
+    }
+
+    /// Does what is asked; only ADD has something to give.
+    pub fn call(self, request: &Request) -> Result<Option<Attachment>, CniError> {
+        match self {
+            _ if request.command == Command::Version => Ok(None),
+            other => Err(CniError::internal(format!("{} is not part of this build", other.name()))),
+        }
+    }
+}

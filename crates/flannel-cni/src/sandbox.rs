@@ -1,0 +1,137 @@
+//! A container's network namespace by its path: opens it, tells whether it is gone, and whether it is ours.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::io::Errno;
+
+use crate::error::{CniError, code};
+
+/// The file systems on which a namespace lies: a bind mount of it, and `/proc/PID/ns/net`.
+const NSFS: u64 = 0x6e73_6673;
+const PROCFS: u64 = 0x9fa0;
+
+/// Our own; that of the thread, since a thread may be in another than its process.
+const OURS: &str = "/proc/thread-self/ns/net";
+
+/// What a path to a namespace stands for.
+#[derive(Debug)]
+pub enum Sandbox {
+    /// The namespace.
+    Open(File),
+    /// No namespace any more, or none that the runtime knows.
+    Gone,
+}
+
+/// Opens the namespace, which must be there: for ADD and CHECK.
+pub fn open(path: &Path) -> Result<File, CniError> {
+    check(path).map_err(|fault| fault.error(path))?;
+    File::open(path).map_err(|error| Fault::Stat(errno(&error)).error(path))
+}
+
+/// Looks for the namespace, which may be gone: for DEL.
+///
+/// A regular file is what a namespace leaves behind when it is unmounted and not removed.
+pub fn find(path: Option<&Path>) -> Result<Sandbox, CniError> {
+    let Some(path) = path else { return Ok(Sandbox::Gone) };
+    let opened = check(path).and_then(|()| File::open(path).map_err(|error| Fault::Stat(errno(&error))));
+    match opened {
+        Ok(file) => Ok(Sandbox::Open(file)),
+        Err(Fault::Stat(Errno::NOENT | Errno::SRCH)) => Ok(Sandbox::Gone),
+        Err(Fault::Magic(_)) if fs::metadata(path).is_ok_and(|found| found.is_file()) => Ok(Sandbox::Gone),
+        Err(fault) => Err(fault.error(path)),
+    }
+}
+
+/// Refuses a container whose namespace is our own: what is done to it would be done to the host.
+pub fn refuse_ours(path: &Path) -> Result<(), CniError> {
+    if check(path).is_err() {
+        return Ok(()); // whoever needs it will tell
+    }
+    let Ok(theirs) = fs::metadata(path) else { return Ok(()) };
+    let ours =
+        fs::metadata(OURS).map_err(|_| CniError::new(code::INVALID_NETNS, "get plugin's netns failed"))?;
+    if (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino()) {
+        let text = "plugin's netns and netns from CNI_NETNS should not be the same";
+        return Err(CniError::new(code::INVALID_NETNS, text));
+    }
+    Ok(())
+}
+
+enum Fault {
+    Stat(Errno),
+    Magic(u64),
+}
+
+impl Fault {
+    fn error(&self, path: &Path) -> CniError {
+        let why = match self {
+            Self::Stat(errno) => format!("failed to Statfs {path:?}: {}", words(*errno)),
+            Self::Magic(magic) => format!("unknown FS magic on {path:?}: {magic:x}"),
+        };
+        CniError::internal(format!("failed to open netns {path:?}: {why}"))
+    }
+}
+
+fn check(path: &Path) -> Result<(), Fault> {
+    let found = rustix::fs::statfs(path).map_err(Fault::Stat)?;
+    match u64::try_from(found.f_type).unwrap_or(0) {
+        NSFS | PROCFS => Ok(()),
+        other => Err(Fault::Magic(other)),
+    }
+}
+
+fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// An error number in the words of Go, which begin in lower case.
+pub(crate) fn words(errno: Errno) -> String {
+    let text = errno.to_string();
+    let text = text.split(" (os error").next().unwrap_or(&text);
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(path: &Path) -> String {
+        open(path).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_missing_namespace_is_an_error_to_open_and_gone_to_find() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gone");
+        let expected =
+            format!("failed to open netns {path:?}: failed to Statfs {path:?}: no such file or directory");
+        assert_eq!(told(&path), expected);
+        assert!(matches!(find(Some(&path)), Ok(Sandbox::Gone)));
+        assert!(matches!(find(None), Ok(Sandbox::Gone)));
+        assert_eq!(refuse_ours(&path), Ok(()));
+    }
+
+    #[test]
+    fn a_file_that_is_left_of_a_namespace_counts_as_gone() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        assert!(told(file.path()).contains("unknown FS magic on "));
+        assert!(matches!(find(Some(file.path())), Ok(Sandbox::Gone)));
+        assert_eq!(refuse_ours(file.path()), Ok(()));
+        let folder = tempfile::tempdir().unwrap();
+        assert!(find(Some(folder.path())).is_err(), "a folder never was a namespace");
+    }
+
+    #[test]
+    fn our_own_namespace_is_refused_under_every_name() {
+        for path in ["/proc/thread-self/ns/net".to_owned(), format!("/proc/{}/ns/net", std::process::id())] {
+            let refusal = refuse_ours(Path::new(&path)).unwrap_err();
+            let text = "plugin's netns and netns from CNI_NETNS should not be the same";
+            assert_eq!((refusal.code, &*refusal.msg), (8, text));
+            assert!(matches!(find(Some(Path::new(&path))), Ok(Sandbox::Open(_))));
+            assert!(open(Path::new(&path)).is_ok());
+        }
+    }
+}
