@@ -72,9 +72,9 @@ impl Candidate {
             Some(current) if usable.contains(current) && (!is_link_local(*current) || !has_global) => {
                 return Ok((*current, "as before".to_owned()));
             }
-            Some(current) if !is_link_local(*current) && !has_global => {
+            Some(current) if !is_link_local(*current) && !has_global && !usable.is_empty() => {
                 return Err(format!(
-                    "it has lost {current}, its only {family} address that other hosts can use"
+                    "it has no {family} address but link-local ones since it lost {current}"
                 ));
             }
             _ => {}
