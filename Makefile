@@ -30,7 +30,7 @@ demo: pinned lab-programs ## build, then see two racks of nodes come up, break a
 
 test: programs lab-programs ## run every test, those in network namespaces too (root)
 	scripts/check-flags
-	cargo test --workspace
+	cargo test --workspace --no-fail-fast
 
 lint: pinned fuzz-tools ## formatting, clippy, licences, bans, rustdoc, and that the fuzz targets build
 	@scripts/need-tool cargo-deny $(CARGO_DENY)
