@@ -116,6 +116,11 @@ impl Stack {
         self.set_flags(index, IFF_UP)
     }
 
+    /// Switches a device off.
+    pub fn lower(&mut self, index: u32) -> Result<(), Refusal> {
+        self.socket.request(Outbox::of(RTM_NEWLINK, 0, |message| message.header(&header(index, 0, IFF_UP))))
+    }
+
     /// Lets a device take frames for others, too.
     pub fn make_promiscuous(&mut self, index: u32) -> Result<(), Refusal> {
         self.set_flags(index, IFF_PROMISC)
