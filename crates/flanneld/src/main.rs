@@ -1,9 +1,10 @@
 //! The node daemon: wires its threads together and turns results into exit codes.
 //!
-//! Three threads: this one runs the loop in blocking calls; one listens to the kernel; one runs the lease
-//! store, HTTP and signals on a small async runtime. They only ever say "look again" to each other.
+//! This thread runs the loop in blocking calls; one listens to the kernel, one to the subnet file; one runs the
+//! lease store, HTTP and signals on a small async runtime. They only ever say "look again" to each other.
 
 mod daemon;
+mod file_watch;
 mod gather;
 mod http;
 mod identity;

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
 use crate::daemon::{Daemon, Parts};
+use crate::file_watch;
 use crate::http::{self, Health};
 use crate::notify::Supervisor;
 use crate::options::{Options, Store};
@@ -40,6 +41,7 @@ pub fn run(options: Options) -> anyhow::Result<()> {
     let interest =
         Arc::new(RwLock::new(Interest { own_ports: vec![kernel.port_id()], ..Interest::default() }));
     watch_kernel(Arc::clone(&interest), ring.clone())?;
+    file_watch::start(Path::new(&options.subnet_file), ring.clone());
     let word = LastWord::default();
     let (wanted, wish) = watch::channel(None);
     let edge = Edge { health: Arc::clone(&health), listener, ring, word: word.clone(), wish };

@@ -252,3 +252,30 @@ fn a_file_and_a_setting_that_somebody_broke_are_put_right_with_the_next_look() {
         if found == (text.clone(), "0\n".to_owned()) { Ok(()) } else { Err(format!("{found:?}")) }
     });
 }
+
+#[test]
+fn the_subnet_file_is_put_back_when_it_or_its_folder_is_removed_or_overwritten() {
+    let cluster = Cluster::running("drift-file", cluster_tests::VXLAN);
+    let node = cluster.node("worker1");
+    let file = node.path("/run/flannel/subnet.env");
+    let content = fs::read_to_string(&file).unwrap();
+    let breaks: [(&str, fn(&std::path::Path)); 3] = [
+        ("removed", |file| fs::remove_file(file).unwrap()),
+        ("overwritten", |file| fs::write(file, "FLANNEL_MTU=9000\n").unwrap()),
+        ("removed with its folder", |file| fs::remove_dir_all(file.parent().unwrap()).unwrap()),
+    ];
+    for (what, break_it) in breaks {
+        let start = std::time::Instant::now();
+        break_it(&file);
+        wait_until(&format!("the file to be back after being {what}"), || match fs::read_to_string(&file) {
+            Ok(found) if found == content => Ok(()),
+            found => Err(format!("{found:?}")),
+        });
+        println!("{what}: back after {:?}", start.elapsed());
+        assert!(start.elapsed() < LONGEST, "{what}: {:?}", start.elapsed());
+    }
+    wait_until("the file to be named among the repairs", || {
+        let named = state(node)["repairs"].to_string();
+        if named.contains("file /run/flannel/subnet.env") { Ok(()) } else { Err(named) }
+    });
+}

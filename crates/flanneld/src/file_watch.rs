@@ -1,0 +1,100 @@
+//! Rings when somebody touches the subnet file: pods cannot start without it, so its loss must not wait for
+//! the safety look.
+
+use std::ffi::OsString;
+use std::fs;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+use tracing::debug;
+
+use crate::wake::Wake;
+
+/// How long to wait for a folder that was removed: the next pass makes it again when it writes the file.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// Starts watching. Where that is not possible, there is still the safety look.
+pub fn start(file: &Path, ring: Sender<Wake>) {
+    let (Some(folder), Some(name)) = (file.parent(), file.file_name()) else { return };
+    let watch = FileWatch { folder: folder.to_owned(), name: name.to_owned(), ring };
+    let spawned = thread::Builder::new().name("file-watch".into()).spawn(move || watch.run());
+    if let Err(error) = spawned {
+        debug!(%error, "no thread to watch the subnet file: its loss is seen by the safety look");
+    }
+}
+
+struct FileWatch {
+    folder: PathBuf,
+    name: OsString,
+    ring: Sender<Wake>,
+}
+
+impl FileWatch {
+    fn run(&self) {
+        // The folder is made here rather than with the first file: the file may get lost right after.
+        let watched = fs::create_dir_all(&self.folder).and_then(|()| Ok(self.watch_while_it_lasts()?));
+        if let Err(error) = watched {
+            debug!(folder = %self.folder.display(), %error, "the subnet file is seen by the safety look only");
+        }
+    }
+
+    fn watch_while_it_lasts(&self) -> Result<(), Errno> {
+        loop {
+            let watch = self.begin()?;
+            while self.is_still_there(&watch)? {
+                if self.ring.send(Wake::Look).is_err() {
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Watches the folder, which may come back a moment later.
+    fn begin(&self) -> Result<OwnedFd, Errno> {
+        let watch = inotify::init(CreateFlags::CLOEXEC)?;
+        let flags = WatchFlags::DELETE
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::MOVED_TO
+            | WatchFlags::CLOSE_WRITE
+            | WatchFlags::ATTRIB
+            | WatchFlags::ONLYDIR;
+        let end = Instant::now() + PATIENCE;
+        loop {
+            match inotify::add_watch(&watch, &self.folder, flags) {
+                Ok(_) => return Ok(watch),
+                Err(Errno::NOENT) if Instant::now() < end => {
+                    let _ = self.ring.send(Wake::Look);
+                    thread::sleep(PAUSE);
+                }
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+
+    /// Waits until something happens to the file; no if the folder is gone.
+    fn is_still_there(&self, watch: &OwnedFd) -> Result<bool, Errno> {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut events = inotify::Reader::new(watch, &mut buffer);
+        loop {
+            let event = match events.next() {
+                Err(Errno::INTR) => continue,
+                event => event?,
+            };
+            if event.events().contains(ReadFlags::IGNORED) {
+                return Ok(false);
+            }
+            let ours = event.file_name().is_some_and(|name| name.to_bytes() == self.name.as_bytes());
+            if ours || event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+                return Ok(true);
+            }
+        }
+    }
+}
