@@ -1,8 +1,23 @@
 //! The plugins of this program: which there are, and the function that each has for a command.
 
+pub mod loopback;
+
 use crate::error::CniError;
 use crate::request::{Command, Request};
 use crate::result::Attachment;
+
+/// The functions of a plugin's module.
+macro_rules! functions {
+    ($plugin:ident) => {
+        Functions {
+            add: $plugin::add,
+            del: $plugin::del,
+            check: $plugin::check,
+            gc: $plugin::gc,
+            status: $plugin::status,
+        }
+    };
+}
 
 /// A plugin of this program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,9 +57,31 @@ impl Plugin {
 
     /// Does what is asked; only ADD has something to give.
     pub fn call(self, request: &Request) -> Result<Option<Attachment>, CniError> {
+        let functions = self.functions()?;
+        match request.command {
+            Command::Add => return (functions.add)(request).map(Some),
+            Command::Del => (functions.del)(request)?,
+            Command::Check => (functions.check)(request)?,
+            Command::Gc => (functions.gc)(request)?,
+            Command::Status => (functions.status)(request)?,
+            Command::Version => {} // answered by the program, for all alike
+        }
+        Ok(None)
+    }
+
+    fn functions(self) -> Result<Functions, CniError> {
         match self {
-            _ if request.command == Command::Version => Ok(None),
+            Self::Loopback => Ok(functions!(loopback)),
             other => Err(CniError::internal(format!("{} is not part of this build", other.name()))),
         }
     }
+}
+
+/// What a plugin does for each command.
+struct Functions {
+    add: fn(&Request) -> Result<Attachment, CniError>,
+    del: fn(&Request) -> Result<(), CniError>,
+    check: fn(&Request) -> Result<(), CniError>,
+    gc: fn(&Request) -> Result<(), CniError>,
+    status: fn(&Request) -> Result<(), CniError>,
 }

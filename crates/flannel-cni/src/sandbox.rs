@@ -46,17 +46,20 @@ pub fn find(path: Option<&Path>) -> Result<Sandbox, CniError> {
 
 /// Refuses a container whose namespace is our own: what is done to it would be done to the host.
 pub fn refuse_ours(path: &Path) -> Result<(), CniError> {
-    if check(path).is_err() {
-        return Ok(()); // whoever needs it will tell
-    }
-    let Ok(theirs) = fs::metadata(path) else { return Ok(()) };
-    let ours =
-        fs::metadata(OURS).map_err(|_| CniError::new(code::INVALID_NETNS, "get plugin's netns failed"))?;
-    if (ours.dev(), ours.ino()) == (theirs.dev(), theirs.ino()) {
+    if is_ours(path)? {
         let text = "plugin's netns and netns from CNI_NETNS should not be the same";
         return Err(CniError::new(code::INVALID_NETNS, text));
     }
     Ok(())
+}
+
+/// Whether a path stands for the namespace of this thread; one that cannot be opened does not.
+pub fn is_ours(path: &Path) -> Result<bool, CniError> {
+    let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino()));
+    let Ok(theirs) = identity(path) else { return Ok(false) };
+    let ours = identity(Path::new(OURS));
+    let ours = ours.map_err(|_| CniError::new(code::INVALID_NETNS, "get plugin's netns failed"))?;
+    Ok(ours == theirs)
 }
 
 enum Fault {
