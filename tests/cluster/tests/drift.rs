@@ -253,13 +253,16 @@ fn a_file_and_a_setting_that_somebody_broke_are_put_right_with_the_next_look() {
     });
 }
 
+/// Somebody does something to a file.
+type Breakage = fn(&std::path::Path);
+
 #[test]
 fn the_subnet_file_is_put_back_when_it_or_its_folder_is_removed_or_overwritten() {
     let cluster = Cluster::running("drift-file", cluster_tests::VXLAN);
     let node = cluster.node("worker1");
     let file = node.path("/run/flannel/subnet.env");
     let content = fs::read_to_string(&file).unwrap();
-    let breaks: [(&str, fn(&std::path::Path)); 3] = [
+    let breaks: [(&str, Breakage); 3] = [
         ("removed", |file| fs::remove_file(file).unwrap()),
         ("overwritten", |file| fs::write(file, "FLANNEL_MTU=9000\n").unwrap()),
         ("removed with its folder", |file| fs::remove_dir_all(file.parent().unwrap()).unwrap()),
