@@ -11,6 +11,7 @@ pub mod bridge;
 mod error;
 pub mod fake;
 pub mod file;
+pub mod firewall;
 mod link;
 mod linux;
 mod listener;

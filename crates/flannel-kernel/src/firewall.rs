@@ -1,0 +1,8 @@
+//! The firewall of this machine: nftables by netlink, iptables by its programs, and connection tracking.
+//!
+//! Acts and looks, and decides nothing: which rules there should be is for the callers to say.
+
+mod abi;
+pub mod conntrack;
+mod netfilter;
+pub mod nft;

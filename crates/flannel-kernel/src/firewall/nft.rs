@@ -1,0 +1,195 @@
+//! nftables over netlink: tables, chains and rules, changed in transactions and read back.
+//!
+//! [`Nft`] is one socket in the namespace of the thread that opened it. A [`Transaction`] is done whole or not at
+//! all. A table or chain that does not exist is not an error when it is looked at: nothing is in it.
+
+mod compile;
+mod decompile;
+mod instruction;
+mod object;
+mod statement;
+mod transaction;
+mod userdata;
+
+use rustix::io::Errno;
+
+use super::abi::*;
+use super::netfilter::{Netfilter, be32, header, text};
+use crate::netlink::{Outbox, Received, Refusal};
+
+pub use object::{BaseChain, Chain, Family, Hook, Kind, Policy, Table};
+pub use statement::{Direction, Is, LOCAL, Protocol, Rule, Side, SourcePorts, Statement, Verdict};
+pub use transaction::{Step, Transaction};
+
+/// A rule that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its chain.
+    pub chain: String,
+    /// The number by which it is deleted; no other rule of this boot has had it.
+    pub handle: u64,
+    /// What it says.
+    pub rule: Rule,
+}
+
+/// What cannot be done.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NftError {
+    /// There is no way to nftables.
+    #[error("cannot reach nftables: {0}")]
+    Unreachable(Refusal),
+    /// Something cannot be read.
+    #[error("cannot list {what}: {why}")]
+    Look {
+        /// What was to be read.
+        what: String,
+        /// Why.
+        why: Refusal,
+    },
+    /// The kernel refused a change, and with it the whole transaction.
+    #[error("cannot {verb} {object}: {why}")]
+    Refused {
+        /// What was tried.
+        verb: &'static str,
+        /// The object.
+        object: String,
+        /// Why.
+        why: Refusal,
+    },
+}
+
+impl NftError {
+    /// Whether somebody else changed the same objects meanwhile: look again, and try again.
+    pub fn is_a_race(&self) -> bool {
+        let raced = [Errno::NOENT, Errno::BUSY, Errno::EXIST, Errno::RESTART, Errno::INTR, Errno::AGAIN];
+        matches!(self, Self::Refused { why, .. } if raced.contains(&why.errno))
+    }
+
+    /// What an operator can do about it, where we know.
+    pub fn hint(&self) -> Option<&'static str> {
+        let (Self::Unreachable(why) | Self::Look { why, .. } | Self::Refused { why, .. }) = self;
+        match why.errno {
+            Errno::PERM => Some("the capability CAP_NET_ADMIN is needed: run as root, or privileged"),
+            Errno::PROTONOSUPPORT | Errno::OPNOTSUPP | Errno::INVAL | Errno::AFNOSUPPORT => {
+                Some("the kernel has no nftables, or not all of it: `modprobe nf_tables nft_chain_nat`")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A socket to nftables.
+pub struct Nft {
+    socket: Netfilter,
+}
+
+impl Nft {
+    /// Opens one in the namespace of this thread.
+    pub fn open() -> Result<Self, NftError> {
+        Netfilter::open().map(|socket| Self { socket }).map_err(NftError::Unreachable)
+    }
+
+    /// The number of the last change to any rule; an error if the kernel has no nftables.
+    pub fn generation(&mut self) -> Result<u32, NftError> {
+        let request = request(NFT_MSG_GETGEN, 0, &[]);
+        let read = |message: &Received| {
+            let (_, mut attributes) = message.split::<4>()?;
+            attributes.find(|(kind, _)| *kind == NFTA_GEN_ID).and_then(|(_, value)| be32(value))
+        };
+        let answer = self.socket.ask(request, read).map_err(NftError::Unreachable)?;
+        answer.ok_or_else(|| NftError::Unreachable(Errno::PROTO.into()))
+    }
+
+    /// Whether a chain exists.
+    pub fn has_chain(&mut self, table: Table, chain: &str) -> Result<bool, NftError> {
+        let names = [(NFTA_CHAIN_TABLE, table.name), (NFTA_CHAIN_NAME, chain)];
+        let request = request(NFT_MSG_GETCHAIN, table.family.number(), &names);
+        match self.socket.ask(request, |_| Some(())) {
+            Ok(_) => Ok(true),
+            Err(why) if why.is(Errno::NOENT) => Ok(false),
+            Err(why) => Err(NftError::Look { what: format!("chain {table} {chain}"), why }),
+        }
+    }
+
+    /// The names of all chains of a table.
+    pub fn chains(&mut self, table: Table) -> Result<Vec<String>, NftError> {
+        let of_the_family = || request(NFT_MSG_GETCHAIN, table.family.number(), &[]);
+        let found = self.socket.dump(of_the_family, |message| read_chain(message, table));
+        found.map_err(|why| NftError::Look { what: format!("the chains of table {table}"), why })
+    }
+
+    /// The rules of a chain in their order.
+    pub fn rules(&mut self, table: Table, chain: &str) -> Result<Vec<Listed>, NftError> {
+        self.dump_rules(table, &[(NFTA_RULE_TABLE, table.name), (NFTA_RULE_CHAIN, chain)])
+    }
+
+    /// The rules of all chains of a table; within a chain in their order.
+    pub fn all_rules(&mut self, table: Table) -> Result<Vec<Listed>, NftError> {
+        self.dump_rules(table, &[(NFTA_RULE_TABLE, table.name)])
+    }
+
+    fn dump_rules(&mut self, table: Table, names: &[(u16, &str)]) -> Result<Vec<Listed>, NftError> {
+        let filtered = || request(NFT_MSG_GETRULE, table.family.number(), names);
+        match self.socket.dump(filtered, |message| read_rule(message, table)) {
+            Err(why) if why.is(Errno::NOENT) => Ok(Vec::new()),
+            found => found.map_err(|why| NftError::Look { what: format!("the rules of table {table}"), why }),
+        }
+    }
+
+    /// Makes all changes or none.
+    pub fn commit(&mut self, transaction: &Transaction) -> Result<(), NftError> {
+        self.commit_at(transaction, None)
+    }
+
+    /// The same, but none either if any rule was changed since this generation.
+    pub fn commit_at(&mut self, transaction: &Transaction, generation: Option<u32>) -> Result<(), NftError> {
+        if transaction.is_empty() {
+            return Ok(());
+        }
+        self.socket.transact(&mut transaction.write(generation)).map_err(|refused| {
+            let step = refused.place.and_then(|place| transaction.steps().get(place));
+            let object = step.map_or_else(|| "the firewall".to_owned(), Step::to_string);
+            NftError::Refused { verb: step.map_or("change", Step::verb), object, why: refused.why }
+        })
+    }
+}
+
+fn request(kind: u16, family: u8, names: &[(u16, &str)]) -> Outbox {
+    Outbox::of(NFNL_SUBSYS_NFTABLES << 8 | kind, 0, |message| {
+        message.header(&header(family, 0));
+        for (attribute, name) in names {
+            message.text(*attribute, name);
+        }
+    })
+}
+
+fn read_chain(message: &Received, table: Table) -> Option<String> {
+    let (_, attributes) = message.split::<4>()?;
+    let mut name = None;
+    for (kind, value) in attributes {
+        match kind {
+            NFTA_CHAIN_TABLE if text(value) != table.name => return None,
+            NFTA_CHAIN_NAME => name = Some(text(value)),
+            _ => {}
+        }
+    }
+    name
+}
+
+fn read_rule(message: &Received, table: Table) -> Option<Listed> {
+    let (_, attributes) = message.split::<4>()?;
+    let mut listed = Listed { chain: String::new(), handle: 0, rule: Rule::default() };
+    for (kind, value) in attributes {
+        match kind {
+            NFTA_RULE_TABLE if text(value) != table.name => return None,
+            NFTA_RULE_CHAIN => listed.chain = text(value),
+            NFTA_RULE_HANDLE => listed.handle = u64::from_be_bytes(*value.first_chunk()?),
+            NFTA_RULE_EXPRESSIONS => {
+                listed.rule.statements = decompile::decompile(table.family, &instruction::read_list(value));
+            }
+            NFTA_RULE_USERDATA => (listed.rule.comment, listed.rule.tag) = userdata::read(value),
+            _ => {}
+        }
+    }
+    Some(listed)
+}

@@ -1,0 +1,266 @@
+//! The instructions that a rule is made of in the kernel, one by one: to bytes and back.
+//!
+//! Registers: what is loaded lies in 1, the port of a translation in 2; the verdict is 0.
+
+use crate::firewall::abi::*;
+use crate::firewall::netfilter::{be32, text};
+use crate::netlink::{Attributes, Writer};
+
+/// One instruction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Instruction {
+    /// Load a fact about the packet.
+    Meta(u32),
+    /// Set a fact about the packet.
+    MetaSet(u32),
+    /// Load bytes of the packet: header, offset, length.
+    Payload(u32, u32, u32),
+    /// Keep the bits of the first, then turn those of the second.
+    Bitwise(Vec<u8>, Vec<u8>),
+    /// Go on only if what was loaded compares so.
+    Compare(u32, Vec<u8>),
+    /// Go on only if what was loaded lies between, or not.
+    Range(u32, Vec<u8>, Vec<u8>),
+    /// Load the type of the destination address.
+    DestinationType,
+    /// Load a constant into a register.
+    Load(u32, Vec<u8>),
+    /// End with a verdict, perhaps at a chain.
+    Verdict(i32, Option<String>),
+    /// Masquerade, with these flags.
+    Masquerade(u32),
+    /// Translate the destination of this family; with a port or without.
+    Dnat { family: u32, port: bool },
+    /// Count.
+    Counter,
+    /// One that we do not know.
+    Unknown(String, Vec<u8>),
+}
+
+impl Instruction {
+    /// Writes it as an element of a rule's list.
+    pub(super) fn write(&self, list: &mut Writer) {
+        list.nest(NFTA_LIST_ELEM, |element| {
+            element.text(NFTA_EXPR_NAME, self.name());
+            match self {
+                Self::Unknown(_, bytes) => element.attribute(NFTA_EXPR_DATA, bytes),
+                _ => element.nest(NFTA_EXPR_DATA, |data| self.write_data(data)),
+            }
+        });
+    }
+
+    fn name(&self) -> &str {
+        match self {
+            Self::Meta(_) | Self::MetaSet(_) => "meta",
+            Self::Payload(..) => "payload",
+            Self::Bitwise(..) => "bitwise",
+            Self::Compare(..) => "cmp",
+            Self::Range(..) => "range",
+            Self::DestinationType => "fib",
+            Self::Load(..) | Self::Verdict(..) => "immediate",
+            Self::Masquerade(_) => "masq",
+            Self::Dnat { .. } => "nat",
+            Self::Counter => "counter",
+            Self::Unknown(name, _) => name,
+        }
+    }
+
+    fn write_data(&self, data: &mut Writer) {
+        match self {
+            Self::Meta(key) => be(data, &[(NFTA_META_KEY, *key), (NFTA_META_DREG, NFT_REG_1)]),
+            Self::MetaSet(key) => be(data, &[(NFTA_META_KEY, *key), (NFTA_META_SREG, NFT_REG_1)]),
+            Self::Payload(base, offset, length) => {
+                be(data, &[(NFTA_PAYLOAD_DREG, NFT_REG_1), (NFTA_PAYLOAD_BASE, *base)]);
+                be(data, &[(NFTA_PAYLOAD_OFFSET, *offset), (NFTA_PAYLOAD_LEN, *length)]);
+            }
+            Self::Bitwise(mask, flip) => write_bitwise(data, mask, flip),
+            Self::Compare(operator, value) => {
+                be(data, &[(NFTA_CMP_SREG, NFT_REG_1), (NFTA_CMP_OP, *operator)]);
+                write_value(data, NFTA_CMP_DATA, value);
+            }
+            Self::Range(operator, first, last) => {
+                be(data, &[(NFTA_RANGE_SREG, NFT_REG_1), (NFTA_RANGE_OP, *operator)]);
+                write_value(data, NFTA_RANGE_FROM_DATA, first);
+                write_value(data, NFTA_RANGE_TO_DATA, last);
+            }
+            Self::DestinationType => {
+                be(data, &[(NFTA_FIB_FLAGS, NFTA_FIB_F_DADDR), (NFTA_FIB_RESULT, NFT_FIB_RESULT_ADDRTYPE)]);
+                be(data, &[(NFTA_FIB_DREG, NFT_REG_1)]);
+            }
+            Self::Load(register, value) => {
+                be(data, &[(NFTA_IMMEDIATE_DREG, *register)]);
+                write_value(data, NFTA_IMMEDIATE_DATA, value);
+            }
+            Self::Verdict(code, chain) => write_verdict(data, *code, chain.as_deref()),
+            Self::Masquerade(0) | Self::Counter | Self::Unknown(..) => {}
+            Self::Masquerade(flags) => be(data, &[(NFTA_MASQ_FLAGS, *flags)]),
+            Self::Dnat { family, port } => write_dnat(data, *family, *port),
+        }
+    }
+
+    /// Reads one by its name.
+    pub(super) fn read(name: &str, bytes: &[u8]) -> Self {
+        let known = match name {
+            "meta" => read_meta(bytes),
+            "payload" => read_payload(bytes),
+            "bitwise" => read_bitwise(bytes),
+            "cmp" => read_compare(bytes),
+            "range" => read_range(bytes),
+            "fib" => read_fib(bytes),
+            "immediate" => read_immediate(bytes),
+            "masq" => read_masquerade(bytes),
+            "nat" => read_dnat(bytes),
+            "counter" => Some(Self::Counter),
+            _ => None,
+        };
+        known.unwrap_or_else(|| Self::Unknown(name.to_owned(), bytes.to_owned()))
+    }
+}
+
+/// An instruction as the kernel tells it.
+pub(super) struct Element<'a> {
+    pub(super) name: String,
+    pub(super) bytes: &'a [u8],
+    pub(super) instruction: Instruction,
+}
+
+/// Reads the list of a rule.
+pub(super) fn read_list(list: &[u8]) -> Vec<Element<'_>> {
+    let element = |(_, bytes)| {
+        let name = find(bytes, NFTA_EXPR_NAME).map(text).unwrap_or_default();
+        let bytes = find(bytes, NFTA_EXPR_DATA).unwrap_or_default();
+        Element { instruction: Instruction::read(&name, bytes), name, bytes }
+    };
+    Attributes(list).filter(|(kind, _)| *kind == NFTA_LIST_ELEM).map(element).collect()
+}
+
+fn be(data: &mut Writer, numbers: &[(u16, u32)]) {
+    for (kind, value) in numbers {
+        data.attribute(*kind, &value.to_be_bytes());
+    }
+}
+
+fn write_value(data: &mut Writer, kind: u16, value: &[u8]) {
+    data.nest(kind, |inner| inner.attribute(NFTA_DATA_VALUE, value));
+}
+
+fn write_bitwise(data: &mut Writer, mask: &[u8], flip: &[u8]) {
+    let length = u32::try_from(mask.len()).unwrap_or(u32::MAX);
+    be(data, &[(NFTA_BITWISE_SREG, NFT_REG_1), (NFTA_BITWISE_DREG, NFT_REG_1), (NFTA_BITWISE_LEN, length)]);
+    write_value(data, NFTA_BITWISE_MASK, mask);
+    write_value(data, NFTA_BITWISE_XOR, flip);
+}
+
+fn write_verdict(data: &mut Writer, code: i32, chain: Option<&str>) {
+    be(data, &[(NFTA_IMMEDIATE_DREG, NFT_REG_VERDICT)]);
+    data.nest(NFTA_IMMEDIATE_DATA, |inner| {
+        inner.nest(NFTA_DATA_VERDICT, |verdict| {
+            verdict.attribute(NFTA_VERDICT_CODE, &code.to_be_bytes());
+            if let Some(chain) = chain {
+                verdict.text(NFTA_VERDICT_CHAIN, chain);
+            }
+        });
+    });
+}
+
+fn write_dnat(data: &mut Writer, family: u32, port: bool) {
+    be(data, &[(NFTA_NAT_TYPE, NFT_NAT_DNAT), (NFTA_NAT_FAMILY, family)]);
+    be(data, &[(NFTA_NAT_REG_ADDR_MIN, NFT_REG_1)]);
+    if port {
+        be(data, &[(NFTA_NAT_REG_PROTO_MIN, NFT_REG_2), (NFTA_NAT_FLAGS, NF_NAT_RANGE_PROTO_SPECIFIED)]);
+    }
+}
+
+fn find(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+    Attributes(bytes).find(|(found, _)| *found == kind).map(|(_, value)| value)
+}
+
+fn find_number(bytes: &[u8], kind: u16) -> Option<u32> {
+    be32(find(bytes, kind)?)
+}
+
+fn find_value(bytes: &[u8], kind: u16) -> Option<Vec<u8>> {
+    find(find(bytes, kind)?, NFTA_DATA_VALUE).map(<[u8]>::to_owned)
+}
+
+/// Whether an instruction uses the register that all of ours use; with another we do not know what it means.
+fn uses(bytes: &[u8], kind: u16, register: u32) -> Option<()> {
+    (find_number(bytes, kind)? == register).then_some(())
+}
+
+fn read_meta(bytes: &[u8]) -> Option<Instruction> {
+    let key = find_number(bytes, NFTA_META_KEY)?;
+    if find(bytes, NFTA_META_SREG).is_some() {
+        return uses(bytes, NFTA_META_SREG, NFT_REG_1).map(|()| Instruction::MetaSet(key));
+    }
+    uses(bytes, NFTA_META_DREG, NFT_REG_1).map(|()| Instruction::Meta(key))
+}
+
+fn read_payload(bytes: &[u8]) -> Option<Instruction> {
+    uses(bytes, NFTA_PAYLOAD_DREG, NFT_REG_1)?;
+    Some(Instruction::Payload(
+        find_number(bytes, NFTA_PAYLOAD_BASE)?,
+        find_number(bytes, NFTA_PAYLOAD_OFFSET)?,
+        find_number(bytes, NFTA_PAYLOAD_LEN)?,
+    ))
+}
+
+fn read_bitwise(bytes: &[u8]) -> Option<Instruction> {
+    uses(bytes, NFTA_BITWISE_SREG, NFT_REG_1)?;
+    uses(bytes, NFTA_BITWISE_DREG, NFT_REG_1)?;
+    Some(Instruction::Bitwise(find_value(bytes, NFTA_BITWISE_MASK)?, find_value(bytes, NFTA_BITWISE_XOR)?))
+}
+
+fn read_compare(bytes: &[u8]) -> Option<Instruction> {
+    uses(bytes, NFTA_CMP_SREG, NFT_REG_1)?;
+    Some(Instruction::Compare(find_number(bytes, NFTA_CMP_OP)?, find_value(bytes, NFTA_CMP_DATA)?))
+}
+
+fn read_range(bytes: &[u8]) -> Option<Instruction> {
+    uses(bytes, NFTA_RANGE_SREG, NFT_REG_1)?;
+    let operator = find_number(bytes, NFTA_RANGE_OP)?;
+    let first = find_value(bytes, NFTA_RANGE_FROM_DATA)?;
+    Some(Instruction::Range(operator, first, find_value(bytes, NFTA_RANGE_TO_DATA)?))
+}
+
+fn read_fib(bytes: &[u8]) -> Option<Instruction> {
+    uses(bytes, NFTA_FIB_DREG, NFT_REG_1)?;
+    uses(bytes, NFTA_FIB_RESULT, NFT_FIB_RESULT_ADDRTYPE)?;
+    uses(bytes, NFTA_FIB_FLAGS, NFTA_FIB_F_DADDR).map(|()| Instruction::DestinationType)
+}
+
+fn read_immediate(bytes: &[u8]) -> Option<Instruction> {
+    let register = find_number(bytes, NFTA_IMMEDIATE_DREG)?;
+    if register != NFT_REG_VERDICT {
+        return Some(Instruction::Load(register, find_value(bytes, NFTA_IMMEDIATE_DATA)?));
+    }
+    let verdict = find(find(bytes, NFTA_IMMEDIATE_DATA)?, NFTA_DATA_VERDICT)?;
+    let code = find(verdict, NFTA_VERDICT_CODE)?.first_chunk().map(|code| i32::from_be_bytes(*code))?;
+    Some(Instruction::Verdict(code, find(verdict, NFTA_VERDICT_CHAIN).map(text)))
+}
+
+fn read_masquerade(bytes: &[u8]) -> Option<Instruction> {
+    // A range of ports stands in registers, which ours never has.
+    let plain = Attributes(bytes).all(|(kind, _)| kind == NFTA_MASQ_FLAGS);
+    plain.then(|| Instruction::Masquerade(find_number(bytes, NFTA_MASQ_FLAGS).unwrap_or(0)))
+}
+
+fn read_dnat(bytes: &[u8]) -> Option<Instruction> {
+    uses(bytes, NFTA_NAT_TYPE, NFT_NAT_DNAT)?;
+    uses(bytes, NFTA_NAT_REG_ADDR_MIN, NFT_REG_1)?;
+    // The kernel adds flags and the upper ends by itself.
+    let flags = find_number(bytes, NFTA_NAT_FLAGS).unwrap_or(0);
+    let same = |min: u16, max: u16| find(bytes, max).is_none_or(|max| Some(max) == find(bytes, min));
+    let plain = flags & !(NF_NAT_RANGE_MAP_IPS | NF_NAT_RANGE_PROTO_SPECIFIED) == 0
+        && same(NFTA_NAT_REG_ADDR_MIN, NFTA_NAT_REG_ADDR_MAX)
+        && same(NFTA_NAT_REG_PROTO_MIN, NFTA_NAT_REG_PROTO_MAX);
+    let port = find_number(bytes, NFTA_NAT_REG_PROTO_MIN);
+    let known = plain && port.is_none_or(|register| register == NFT_REG_2);
+    let family = find_number(bytes, NFTA_NAT_FAMILY)?;
+    known.then_some(Instruction::Dnat { family, port: port.is_some() })
+}
+
+/// The name and the bytes of a match or target of iptables.
+pub(super) fn read_extension(bytes: &[u8]) -> Option<(String, &[u8])> {
+    Some((text(find(bytes, NFTA_EXTENSION_NAME)?), find(bytes, NFTA_EXTENSION_INFO)?))
+}

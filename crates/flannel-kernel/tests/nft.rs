@@ -1,0 +1,496 @@
+//! nftables: what we write is what `nft` writes, what we read is what `nft` lists.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod sandbox;
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::process::{Command, Stdio};
+
+use flannel_kernel::firewall::nft::*;
+use ipnet::IpNet;
+use sandbox::*;
+
+const IPV4: Table = Table { family: Family::Ipv4, name: "golden" };
+const IPV6: Table = Table { family: Family::Ipv6, name: "golden" };
+const INET: Table = Table { family: Family::Inet, name: "golden" };
+const BRIDGE: Table = Table { family: Family::Bridge, name: "golden" };
+
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap_or_else(|_| text.parse::<IpAddr>().unwrap().into())
+}
+
+fn source(text: &str) -> Statement {
+    Statement::source(net(text))
+}
+
+fn destination(text: &str) -> Statement {
+    Statement::destination(net(text))
+}
+
+fn not_destination(text: &str) -> Statement {
+    Statement::not_destination(net(text))
+}
+
+fn is_not_source(text: &str) -> Statement {
+    Statement::Address(Side::Source, Is::Different, net(text))
+}
+
+fn dnat(address: &str, port: u16) -> Statement {
+    Statement::Dnat(ip(address), Some(port))
+}
+
+fn verdict(verdict: Verdict) -> Statement {
+    Statement::Verdict(verdict)
+}
+
+const MASQUERADE: Statement = Statement::Masquerade(SourcePorts::Kept);
+const RANDOMLY: Statement = Statement::Masquerade(SourcePorts::Randomised);
+
+/// The base chains that the rules below stand in, and one to jump to.
+fn chains(table: Table) -> Vec<Chain> {
+    let bridge = table.family == Family::Bridge;
+    let mut chains = vec![Chain::plain("side").comment("a side chain")];
+    if bridge {
+        chains.push(Chain::base("pre", Kind::Filter, Hook::Prerouting, -300));
+    } else {
+        chains.push(Chain::base("pre", Kind::Nat, Hook::Prerouting, -100));
+        chains.push(Chain::base("out", Kind::Nat, Hook::Output, -100));
+        chains.push(Chain::base("post", Kind::Nat, Hook::Postrouting, 100));
+        chains.push(Chain::base("forward", Kind::Filter, Hook::Forward, 0));
+    }
+    chains
+}
+
+/// Chain, rule as `nft` is told it, and the same in our words.
+type Case = (&'static str, &'static str, Vec<Statement>);
+
+fn ipv4_cases() -> Vec<Case> {
+    [ipv4_destinations(), ipv4_sources(), ipv4_marks(), ipv4_filters()].concat()
+}
+
+fn ipv4_destinations() -> Vec<Case> {
+    let port = Statement::port;
+    vec![
+        ("pre", "fib daddr type local jump side", vec![Statement::to_this_host(), Statement::jump("side")]),
+        ("pre", "tcp dport 80 dnat to 10.0.0.2:8080", vec![port(Protocol::TCP, 80), dnat("10.0.0.2", 8080)]),
+        (
+            "pre",
+            "ip daddr 127.0.0.5 sctp dport 82 dnat to 10.0.0.2:82",
+            vec![destination("127.0.0.5"), port(Protocol::SCTP, 82), dnat("10.0.0.2", 82)],
+        ),
+        (
+            "out",
+            "udp dport != 53 dnat to 10.0.0.2",
+            vec![
+                Statement::DestinationPort(Protocol::UDP, Is::Different, 53),
+                Statement::Dnat(ip("10.0.0.2"), None),
+            ],
+        ),
+    ]
+}
+
+fn ipv4_sources() -> Vec<Case> {
+    vec![
+        (
+            "post",
+            "ip saddr 10.0.0.2 ip daddr != 10.0.0.0/24 masquerade",
+            vec![source("10.0.0.2"), not_destination("10.0.0.0/24"), MASQUERADE],
+        ),
+        (
+            "post",
+            "ip saddr 10.0.0.0/12 ip daddr != 224.0.0.0/4 masquerade fully-random",
+            vec![source("10.0.0.0/12"), not_destination("224.0.0.0/4"), RANDOMLY],
+        ),
+        (
+            "post",
+            "ip saddr != 10.244.0.0/16 ip daddr 10.244.0.0/16 counter masquerade",
+            vec![
+                is_not_source("10.244.0.0/16"),
+                destination("10.244.0.0/16"),
+                Statement::Counter,
+                MASQUERADE,
+            ],
+        ),
+        ("post", "ip daddr 0.0.0.0/0 return", vec![destination("0.0.0.0/0"), verdict(Verdict::Return)]),
+    ]
+}
+
+fn ipv4_marks() -> Vec<Case> {
+    vec![
+        (
+            "forward",
+            "meta mark 0x4000 return",
+            vec![Statement::Mark(Is::Equal, 0x4000, u32::MAX), verdict(Verdict::Return)],
+        ),
+        (
+            "forward",
+            "meta mark & 0x2000 == 0x2000 meta mark & 0x1 != 0x1 accept",
+            vec![
+                Statement::Mark(Is::Equal, 0x2000, 0x2000),
+                Statement::Mark(Is::Different, 1, 1),
+                verdict(Verdict::Accept),
+            ],
+        ),
+        ("forward", "meta mark set meta mark | 0x2000", vec![Statement::SetMark(0x2000, 0x2000)]),
+    ]
+}
+
+fn ipv4_filters() -> Vec<Case> {
+    vec![
+        (
+            "forward",
+            "ip saddr 10.0.0.1-10.0.0.9 ip daddr != 10.1.0.1-10.1.0.9 drop",
+            vec![
+                Statement::AddressRange(Side::Source, Is::Equal, ip("10.0.0.1"), ip("10.0.0.9")),
+                Statement::AddressRange(Side::Destination, Is::Different, ip("10.1.0.1"), ip("10.1.0.9")),
+                verdict(Verdict::Drop),
+            ],
+        ),
+        (
+            "forward",
+            "iifname \"eth0\" oifname != \"veth*\" goto side",
+            vec![
+                Statement::Device(Direction::In, Is::Equal, "eth0".to_owned()),
+                Statement::Device(Direction::Out, Is::Different, "veth*".to_owned()),
+                verdict(Verdict::Goto("side".to_owned())),
+            ],
+        ),
+        (
+            "forward",
+            "meta pkttype host meta l4proto != udp accept",
+            vec![
+                Statement::PacketType(Is::Equal, 0),
+                Statement::Protocol(Is::Different, Protocol::UDP),
+                verdict(Verdict::Accept),
+            ],
+        ),
+        (
+            "forward",
+            "meta l4proto tcp accept",
+            vec![Statement::Protocol(Is::Equal, Protocol::TCP), verdict(Verdict::Accept)],
+        ),
+    ]
+}
+
+fn ipv6_cases() -> Vec<Case> {
+    vec![
+        (
+            "pre",
+            "ip6 daddr fd00::1 udp dport 53 dnat to [fd00::2]:5353",
+            vec![destination("fd00::1"), Statement::port(Protocol::UDP, 53), dnat("fd00::2", 5353)],
+        ),
+        (
+            "post",
+            "ip6 saddr fd00::/61 ip6 daddr != ff00::/8 masquerade",
+            vec![source("fd00::/61"), not_destination("ff00::/8"), MASQUERADE],
+        ),
+        (
+            "forward",
+            "ip6 saddr fd00::1-fd00::9 fib daddr type != local return",
+            vec![
+                Statement::AddressRange(Side::Source, Is::Equal, ip("fd00::1"), ip("fd00::9")),
+                Statement::DestinationType(Is::Different, LOCAL),
+                verdict(Verdict::Return),
+            ],
+        ),
+    ]
+}
+
+fn inet_cases() -> Vec<Case> {
+    vec![
+        (
+            "post",
+            "ip saddr 10.0.0.2 ip daddr != 10.0.0.0/24 masquerade",
+            vec![source("10.0.0.2"), not_destination("10.0.0.0/24"), MASQUERADE],
+        ),
+        ("post", "ip6 daddr ff00::/8 return", vec![destination("ff00::/8"), verdict(Verdict::Return)]),
+        (
+            "post",
+            "meta nfproto ipv4 goto side",
+            vec![Statement::Family(Is::Equal, 2), verdict(Verdict::Goto("side".to_owned()))],
+        ),
+        (
+            "pre",
+            "ip daddr 10.0.0.1 tcp dport 80 accept",
+            vec![destination("10.0.0.1"), Statement::port(Protocol::TCP, 80), verdict(Verdict::Accept)],
+        ),
+    ]
+}
+
+fn bridge_cases() -> Vec<Case> {
+    vec![
+        (
+            "pre",
+            "iifname \"veth0\" jump side",
+            vec![Statement::Device(Direction::In, Is::Equal, "veth0".to_owned()), Statement::jump("side")],
+        ),
+        (
+            "side",
+            "ether saddr 02:00:00:00:00:01 return",
+            vec![Statement::EtherSource(Is::Equal, mac(1)), verdict(Verdict::Return)],
+        ),
+        ("side", "ip saddr 10.0.0.0/9 drop", vec![source("10.0.0.0/9"), verdict(Verdict::Drop)]),
+        ("side", "ip6 daddr fd00::/64 accept", vec![destination("fd00::/64"), verdict(Verdict::Accept)]),
+        ("side", "drop", vec![verdict(Verdict::Drop)]),
+    ]
+}
+
+fn cases() -> Vec<(Table, Vec<Case>)> {
+    vec![(IPV4, ipv4_cases()), (IPV6, ipv6_cases()), (INET, inet_cases()), (BRIDGE, bridge_cases())]
+}
+
+fn comment(place: usize) -> String {
+    format!("rule {place}, by \"nobody\"").replace('"', "'")
+}
+
+/// All cases as one transaction of ours.
+fn ours() -> Transaction {
+    let mut transaction = Transaction::default();
+    for (table, cases) in cases() {
+        transaction.push(Step::AddTable(table, Some("made by a test")));
+        transaction.extend(chains(table).into_iter().map(|chain| Step::AddChain(table, chain)));
+        for (place, (chain, _, statements)) in cases.into_iter().enumerate() {
+            let rule = Rule::new(statements).comment(comment(place));
+            transaction.push(Step::AddRule(table, chain.to_owned(), rule));
+        }
+    }
+    transaction
+}
+
+/// All cases as one script for `nft`.
+fn theirs() -> String {
+    let mut script = String::new();
+    for (table, cases) in cases() {
+        script += &format!("add table {table} {{ comment \"made by a test\" ; }}\n");
+        for chain in chains(table) {
+            let inside = match (chain.base, chain.comment) {
+                (Some(base), _) => {
+                    let kind = format!("{:?}", base.kind).to_lowercase();
+                    let hook = format!("{:?}", base.hook).to_lowercase();
+                    format!("type {kind} hook {hook} priority {} ;", base.priority)
+                }
+                (None, Some(comment)) => format!("comment \"{comment}\" ;"),
+                (None, None) => String::new(),
+            };
+            script += &format!("add chain {table} {} {{ {inside} }}\n", chain.name);
+        }
+        for (place, (chain, rule, _)) in cases.into_iter().enumerate() {
+            script += &format!("add rule {table} {chain} {rule} comment \"{}\"\n", comment(place));
+        }
+    }
+    script
+}
+
+fn nft(script: &str) {
+    let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+    nft.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    assert!(nft.wait().unwrap().success(), "{script}");
+}
+
+/// Everything that there is, as a person and as a program reads it.
+fn listing() -> (String, String) {
+    let without_handles = |text: String| {
+        text.split(", ").filter(|part| !part.contains("\"handle\"")).collect::<Vec<_>>().join(", ")
+    };
+    (sh("nft list ruleset"), without_handles(sh("nft -j list ruleset")))
+}
+
+fn read_back() -> Vec<(Table, Vec<(String, Rule)>)> {
+    let mut nft = Nft::open().unwrap();
+    let mut rules = |table| {
+        let listed = nft.all_rules(table).unwrap();
+        (table, listed.into_iter().map(|listed| (listed.chain, listed.rule)).collect::<Vec<_>>())
+    };
+    cases().into_iter().map(|(table, _)| rules(table)).collect()
+}
+
+fn expected() -> Vec<(Table, Vec<(String, Rule)>)> {
+    let mut all = Vec::new();
+    for (table, cases) in cases() {
+        let mut rules = Vec::new();
+        for chain in chains(table) {
+            for (place, (_, _, statements)) in
+                cases.iter().enumerate().filter(|(_, case)| case.0 == chain.name)
+            {
+                rules.push((chain.name.clone(), Rule::new(statements.clone()).comment(comment(place))));
+            }
+        }
+        all.push((table, rules));
+    }
+    all
+}
+
+#[test]
+fn every_rule_is_listed_as_the_same_rule_of_nft_is() {
+    let (mut by_us, mut by_nft) = Default::default();
+    in_a_namespace(|| {
+        Nft::open().unwrap().commit(&ours()).unwrap();
+        by_us = listing();
+    });
+    in_a_namespace(|| {
+        nft(&theirs());
+        by_nft = listing();
+    });
+    assert_eq!(by_us.0, by_nft.0);
+    assert_eq!(by_us.1, by_nft.1);
+}
+
+#[test]
+fn every_rule_is_read_back_as_it_was_meant_whoever_wrote_it() {
+    in_a_namespace(|| {
+        Nft::open().unwrap().commit(&ours()).unwrap();
+        assert_eq!(read_back(), expected());
+    });
+    in_a_namespace(|| {
+        nft(&theirs());
+        assert_eq!(read_back(), expected());
+    });
+}
+
+#[test]
+fn what_we_do_not_know_is_kept_in_its_bytes_and_can_be_written_again() {
+    in_a_namespace(|| {
+        nft("add table ip golden\nadd chain ip golden a\nadd chain ip golden b
+             add rule ip golden a ct state established meta skuid 0 ip ttl 1 tcp sport 5 limit rate 1/second accept");
+        let mut nft = Nft::open().unwrap();
+        let rule = nft.rules(IPV4, "a").unwrap().remove(0).rule;
+        let mut transaction = Transaction::default();
+        transaction.push(Step::AddRule(IPV4, "b".to_owned(), rule.clone()));
+        nft.commit(&transaction).unwrap();
+        assert_eq!(nft.rules(IPV4, "b").unwrap().remove(0).rule, rule);
+        let listed = |chain: &str| lines(&format!("nft list chain ip golden {chain}"))[2].clone();
+        assert_eq!(listed("a"), listed("b"));
+    });
+}
+
+#[test]
+fn a_tag_is_ours_alone_and_nft_does_not_show_it() {
+    in_a_namespace(|| {
+        let mut transaction = Transaction::default();
+        transaction.push(Step::AddTable(IPV4, None));
+        transaction.push(Step::AddChain(IPV4, Chain::plain("a")));
+        let rule = Rule::new([verdict(Verdict::Accept)]).comment("c0ffee").tag("eth0 mynet");
+        transaction.push(Step::AddRule(IPV4, "a".to_owned(), rule.clone()));
+        let mut nft = Nft::open().unwrap();
+        nft.commit(&transaction).unwrap();
+        assert_eq!(nft.rules(IPV4, "a").unwrap().remove(0).rule, rule);
+        assert_eq!(lines("nft list chain ip golden a")[2], "accept comment \"c0ffee\"");
+        let json = sh("nft -j list chain ip golden a");
+        assert!(json.contains(r#""comment": "c0ffee""#), "{json}");
+    });
+}
+
+#[test]
+fn what_does_not_exist_has_no_rules_and_no_chains() {
+    in_a_namespace(|| {
+        let mut nft = Nft::open().unwrap();
+        assert_eq!(nft.rules(IPV4, "nowhere"), Ok(vec![]));
+        assert_eq!(nft.all_rules(INET), Ok(vec![]));
+        assert_eq!(nft.chains(BRIDGE), Ok(vec![]));
+        assert_eq!(nft.has_chain(IPV6, "nowhere"), Ok(false));
+        nft.commit(&ours()).unwrap();
+        assert_eq!(nft.rules(IPV4, "nowhere"), Ok(vec![]));
+        assert_eq!(nft.has_chain(IPV4, "nowhere"), Ok(false));
+        assert_eq!(nft.has_chain(IPV4, "side"), Ok(true));
+        assert_eq!(nft.chains(BRIDGE), Ok(vec!["side".to_owned(), "pre".to_owned()]));
+    });
+}
+
+#[test]
+fn rules_are_deleted_by_handle_chains_are_flushed_and_all_goes() {
+    in_a_namespace(|| {
+        let mut nft = Nft::open().unwrap();
+        nft.commit(&ours()).unwrap();
+        let rules = nft.rules(BRIDGE, "side").unwrap();
+        let mut transaction = Transaction::default();
+        transaction.push(Step::DeleteRule(BRIDGE, "side".to_owned(), rules[1].handle));
+        transaction.push(Step::FlushChain(BRIDGE, "pre".to_owned()));
+        nft.commit(&transaction).unwrap();
+        assert_eq!(
+            nft.rules(BRIDGE, "side").unwrap(),
+            [rules[0].clone(), rules[2].clone(), rules[3].clone()]
+        );
+        assert_eq!(nft.rules(BRIDGE, "pre").unwrap(), []);
+
+        let mut transaction = Transaction::default();
+        transaction.push(Step::FlushChain(BRIDGE, "side".to_owned()));
+        transaction.push(Step::DeleteChain(BRIDGE, "side".to_owned()));
+        transaction.extend([IPV4, IPV6, INET].map(Step::DeleteTable));
+        nft.commit(&transaction).unwrap();
+        assert_eq!(
+            lines("nft list ruleset"),
+            [
+                "table bridge golden {",
+                "comment \"made by a test\"",
+                "chain pre {",
+                "type filter hook prerouting priority dstnat; policy accept;",
+                "}",
+                "}"
+            ]
+        );
+    });
+}
+
+#[test]
+fn a_rule_is_inserted_before_all_others() {
+    in_a_namespace(|| {
+        let mut nft = Nft::open().unwrap();
+        nft.commit(&ours()).unwrap();
+        let rule = Rule::new([verdict(Verdict::Return)]);
+        let mut transaction = Transaction::default();
+        transaction.push(Step::InsertRule(BRIDGE, "side".to_owned(), rule.clone()));
+        nft.commit(&transaction).unwrap();
+        assert_eq!(nft.rules(BRIDGE, "side").unwrap()[0].rule, rule);
+    });
+}
+
+#[test]
+fn a_refused_step_is_named_and_nothing_of_the_transaction_is_done() {
+    in_a_namespace(|| {
+        let mut nft = Nft::open().unwrap();
+        let mut transaction = Transaction::default();
+        transaction.push(Step::AddTable(IPV4, None));
+        transaction.push(Step::AddChain(IPV4, Chain::plain("a")));
+        let rule = Rule::new([Statement::jump("nowhere")]).comment("me");
+        transaction.push(Step::AddRule(IPV4, "a".to_owned(), rule));
+        transaction.push(Step::AddChain(IPV4, Chain::plain("b")));
+        let error = nft.commit(&transaction).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot add a rule in chain ip golden a for \"me\": No such file or directory"
+        );
+        assert!(error.is_a_race());
+        assert_eq!(sh("nft list ruleset"), "");
+    });
+}
+
+#[test]
+fn a_transaction_for_another_generation_is_refused_as_a_race() {
+    in_a_namespace(|| {
+        let mut nft = Nft::open().unwrap();
+        let before = nft.generation().unwrap();
+        nft.commit_at(&ours(), Some(before)).unwrap();
+        let error = nft.commit_at(&ours(), Some(before)).unwrap_err();
+        assert!(error.is_a_race(), "{error}");
+        let now = nft.generation().unwrap();
+        nft.commit_at(&ours(), Some(now)).unwrap();
+    });
+}
+
+#[test]
+fn a_transaction_of_thousands_of_rules_fits() {
+    in_a_namespace(|| {
+        let mut nft = Nft::open().unwrap();
+        let mut transaction = Transaction::default();
+        transaction.push(Step::AddTable(IPV4, None));
+        transaction.extend(chains(IPV4).into_iter().map(|chain| Step::AddChain(IPV4, chain)));
+        for port in 1..=4000 {
+            let rule =
+                Rule::new([Statement::port(Protocol::TCP, port), dnat("10.0.0.2", port)]).comment("me");
+            transaction.push(Step::AddRule(IPV4, "pre".to_owned(), rule));
+        }
+        nft.commit(&transaction).unwrap();
+        assert_eq!(nft.rules(IPV4, "pre").unwrap().len(), 4000);
+    });
+}
