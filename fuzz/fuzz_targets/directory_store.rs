@@ -4,15 +4,14 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::LazyLock;
 
 use flannel_leases::Directory;
 use flannel_plan::lease::subnet_key;
 use libfuzzer_sys::fuzz_target;
 use tempfile::TempDir;
 
-static STORE: LazyLock<TempDir> = LazyLock::new(|| {
-    // In memory where that is possible: a fuzzer writes a file for every try.
+/// A new store, which goes with the value: in memory where that is possible, for a fuzzer makes thousands a second.
+fn store() -> TempDir {
     let memory = Path::new("/dev/shm");
     let store = if memory.is_dir() { tempfile::tempdir_in(memory) } else { tempfile::tempdir() };
     let store = store.expect("a folder");
@@ -20,18 +19,16 @@ static STORE: LazyLock<TempDir> = LazyLock::new(|| {
     fs::write(store.path().join("config.json"), r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}"#)
         .expect("a file");
     store
-});
+}
 
 fuzz_target!(|text: &str| {
     let (name, content) = text.split_once('\n').unwrap_or(("10.244.1.0-24", text));
     if name.contains(['/', '\0']) || name.starts_with('.') || name.len() > 200 {
         return;
     }
-    let file = STORE.path().join("leases").join(format!("{name}.json"));
-    fs::write(&file, content).expect("a file");
-    let listed = Directory::list(STORE.path());
-    fs::remove_file(&file).expect("the file is there");
-    let snapshot = listed.expect("a store can be listed");
+    let store = store();
+    fs::write(store.path().join("leases").join(format!("{name}.json")), content).expect("a file");
+    let snapshot = Directory::list(store.path()).expect("a store can be listed");
     assert_eq!(snapshot.peers.len() + snapshot.faults.len(), 1, "{snapshot:?}");
     for lease in &snapshot.peers {
         assert_eq!(subnet_key(&lease.subnets), name);
