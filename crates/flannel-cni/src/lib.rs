@@ -5,6 +5,7 @@
 //! to a [`result::Attachment`] or a [`error::CniError`]; [`program`] turns either into what the CNI
 //! specification wants on standard output. Nothing here is async: one call, one answer, exit.
 
+pub mod attachment;
 pub mod delegate;
 pub mod error;
 pub mod install;
@@ -13,6 +14,7 @@ pub mod macspoof;
 pub mod masquerade;
 pub mod plugins;
 pub mod program;
+pub mod record;
 pub mod request;
 pub mod result;
 pub mod runtime;

@@ -1,5 +1,8 @@
 //! The plugins of this program: which there are, and the function that each has for a command.
 
+pub mod bridge;
+pub mod flannel;
+pub mod host_local;
 pub mod loopback;
 
 use crate::error::CniError;
@@ -71,6 +74,9 @@ impl Plugin {
 
     fn functions(self) -> Result<Functions, CniError> {
         match self {
+            Self::Flannel => Ok(functions!(flannel)),
+            Self::Bridge => Ok(functions!(bridge)),
+            Self::HostLocal => Ok(functions!(host_local)),
             Self::Loopback => Ok(functions!(loopback)),
             other => Err(CniError::internal(format!("{} is not part of this build", other.name()))),
         }

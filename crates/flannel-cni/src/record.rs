@@ -1,0 +1,183 @@
+//! What flannel handed to its delegate at ADD, for DEL to hand over again: one file a container, as Go keeps
+//! it, and one more for each further interface of the same container, which Go's would overwrite.
+//!
+//! A record is a help, not a condition: whoever finds none can make the delegate's configuration anew.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Map, Value};
+
+use crate::error::CniError;
+use crate::json;
+use crate::request::{AttachmentId, Request};
+
+/// The interface that every runtime makes first, so that the file without an interface is its.
+const FIRST_INTERFACE: &str = "eth0";
+
+/// Nobody is still writing a file of this age.
+const SETTLED: Duration = Duration::from_secs(600);
+
+/// The records in a folder.
+#[derive(Clone, Debug)]
+pub struct Records {
+    folder: PathBuf,
+}
+
+/// A record, as found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The delegate's configuration; none if the file does not hold one, as after a crash of the node.
+    pub config: Option<Map<String, Value>>,
+    path: PathBuf,
+}
+
+impl Records {
+    /// The records in a folder, which need not exist.
+    pub fn new(folder: impl Into<PathBuf>) -> Self {
+        Self { folder: folder.into() }
+    }
+
+    /// Keeps the delegate's configuration for the attachment of a request.
+    ///
+    /// A reader sees the whole file or none. It is not forced to the disk: pods wait, and a record that a power
+    /// failure took is made anew.
+    pub fn save(&self, request: &Request, config: &Map<String, Value>) -> Result<(), CniError> {
+        let path = self.place(request);
+        self.write(&path, json::compact(config).as_bytes())
+            .map_err(|error| CniError::internal(format!("failed to save netconf {path:?}: {error}")))
+    }
+
+    /// The record of the attachment of a request: its own, or the one that Go may have written for it.
+    ///
+    /// That of another network is of a time before this one was renamed, or another interface's; a further
+    /// interface leaves it alone.
+    pub fn find(&self, request: &Request) -> Option<Record> {
+        let is_first = request.ifname == FIRST_INTERFACE;
+        let is_ours = |config: &Map<String, Value>| is_first || name(config) == Some(&request.network);
+        let shared =
+            || read(self.shared_path(request)).filter(|found| found.config.as_ref().is_none_or(is_ours));
+        read(self.own_path(request)).or_else(shared)
+    }
+
+    /// Forgets a record.
+    pub fn forget(&self, record: &Record) -> Result<(), CniError> {
+        remove(&record.path)
+    }
+
+    /// Forgets the records of a network that belong to none of the attachments.
+    pub fn sweep(&self, network: &str, valid: &[AttachmentId]) -> Result<(), CniError> {
+        let entries = match fs::read_dir(&self.folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            entries => entries
+                .map_err(|error| CniError::internal(format!("cannot list {:?}: {error}", self.folder)))?,
+        };
+        let mut outcome = Ok(());
+        for entry in entries.flatten() {
+            if !is_of(&entry.file_name(), valid) && is_garbage(&entry.path(), network) {
+                outcome = outcome.and(remove(&entry.path()));
+            }
+        }
+        outcome
+    }
+
+    /// Where a new record goes: to the file that Go reads, unless another interface has it.
+    fn place(&self, request: &Request) -> PathBuf {
+        let (own, shared) = (self.own_path(request), self.shared_path(request));
+        if fs::exists(&own).unwrap_or(false) {
+            return own;
+        }
+        let Some(config) = read(shared.clone()).and_then(|record| record.config) else { return shared };
+        let is_ours = request.ifname == FIRST_INTERFACE && name(&config) == Some(&request.network);
+        if is_ours { shared } else { own }
+    }
+
+    fn shared_path(&self, request: &Request) -> PathBuf {
+        self.folder.join(&request.container_id)
+    }
+
+    fn own_path(&self, request: &Request) -> PathBuf {
+        self.folder.join(format!("{}-{}", request.container_id, request.ifname))
+    }
+
+    fn write(&self, path: &Path, content: &[u8]) -> std::io::Result<()> {
+        // No container's name begins with a dot.
+        let file = path.file_name().unwrap_or_default().to_string_lossy();
+        let draft = path.with_file_name(format!(".{file}.{}", std::process::id()));
+        let open = || OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft);
+        let mut out = match open() {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+                open()?
+            }
+            opened => opened?,
+        };
+        let written = out.write_all(content).and_then(|()| fs::rename(&draft, path));
+        if written.is_err() {
+            let _ = fs::remove_file(&draft); // the first error is the one to tell
+        }
+        written
+    }
+}
+
+/// A file that holds no configuration of a plugin is a record without one; no file is no record.
+fn read(path: PathBuf) -> Option<Record> {
+    let content = match fs::read(&path) {
+        Ok(content) => content,
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidFilename) => {
+            return None;
+        }
+        Err(_) => Vec::new(),
+    };
+    let config = serde_json::from_slice::<Map<String, Value>>(&content).ok();
+    let is_usable = |config: &Map<String, Value>| {
+        config.get("type").and_then(Value::as_str).is_some_and(|kind| !kind.is_empty())
+    };
+    Some(Record { config: config.filter(is_usable), path })
+}
+
+/// The network of a delegate's configuration.
+pub fn name(config: &Map<String, Value>) -> Option<&String> {
+    match config.get("name") {
+        Some(Value::String(name)) => Some(name),
+        _ => None,
+    }
+}
+
+fn is_of(file: &OsStr, valid: &[AttachmentId]) -> bool {
+    let Some(file) = file.to_str() else { return true }; // no name that we would give
+    valid.iter().any(|id| match file.strip_prefix(&*id.container_id) {
+        Some("") => true,
+        Some(rest) => rest.strip_prefix('-') == Some(&*id.ifname),
+        None => false,
+    })
+}
+
+/// Several networks may keep their records in one folder; only what says that it is of this one is judged by
+/// the attachments of this one. A file that says nothing helps nobody, once it is not being written any more.
+fn is_garbage(path: &Path, network: &str) -> bool {
+    let Ok(found) = fs::symlink_metadata(path) else { return false };
+    let is_settled = || found.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age > SETTLED));
+    match read(path.to_owned()).map(|record| record.config) {
+        _ if !found.is_file() => false,
+        Some(Some(config)) => name(&config).is_some_and(|name| name == network),
+        Some(None) => is_settled(),
+        None => false,
+    }
+}
+
+fn remove(path: &Path) -> Result<(), CniError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(CniError::internal(format!("cannot remove {path:?}: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;
