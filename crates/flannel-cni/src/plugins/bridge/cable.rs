@@ -1,0 +1,166 @@
+//! The cable from the bridge into a pod: its two ends, and what the bridge does with the port.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+
+use flannel_kernel::bridge::{Port, PortVlans};
+use flannel_kernel::stack::{Device, Stack};
+use flannel_kernel::sysctl;
+use flannel_kernel::veth::NewVeth;
+use flannel_plan::link_name::LinkName;
+use flannel_plan::mac::Mac;
+use rustix::io::Errno;
+
+use super::config::Config;
+use super::host::{random, random_mac, refused};
+use crate::error::CniError;
+
+/// With 32 random bits in a name, ten tries fail only on a host with billions of pods.
+const MOST_TRIES: usize = 10;
+
+/// The VLAN of frames without a tag, on a port that is told only of those with one.
+const NATIVE_VLAN: u16 = 1;
+
+/// Makes a cable whose other end is in the pod; gives the name of the host's end and the pod's hardware address.
+pub(super) fn lay(
+    host: &mut Stack,
+    bridge: u32,
+    config: &Config,
+    ifname: LinkName,
+    sandbox: &File,
+) -> Result<(LinkName, Mac), CniError> {
+    let peer_mac = config.mac.map_or_else(random_mac, Ok)?;
+    let mut veth = NewVeth {
+        name: port_name()?,
+        mac: random_mac()?,
+        master: bridge,
+        peer: ifname,
+        peer_mac,
+        peer_namespace: Some(sandbox.as_fd()),
+        mtu: config.mtu,
+    };
+    for _ in 0..MOST_TRIES {
+        match host.create_veth(&veth) {
+            Ok(()) => return Ok((veth.name, peer_mac)),
+            Err(why) if why.errno != Errno::EXIST => {
+                return Err(CniError::internal(format!("failed to make veth pair: {why}")));
+            }
+            // One of the two names is taken; if not ours, then the pod's.
+            Err(_) if matches!(host.device(veth.name), Ok(None)) => break,
+            Err(_) => veth.name = port_name()?,
+        }
+    }
+    let (ifname, port) = (ifname.as_str(), veth.name.as_str());
+    let text = format!("container veth name ({ifname:?}) peer provided ({port:?}) already exists");
+    Err(CniError::internal(text).details(format!("the pod has an interface {ifname} already: DEL it first")))
+}
+
+fn port_name() -> Result<LinkName, CniError> {
+    let name = format!("veth{:08x}", u32::from_ne_bytes(random()?));
+    name.parse().map_err(|why| CniError::internal(format!("bug: {why}")))
+}
+
+/// Sets what the bridge does with the frames of a new port, and gives the port as it is.
+pub(super) fn set_port(
+    host: &mut Stack,
+    name: LinkName,
+    bridge: &Device,
+    config: &Config,
+) -> Result<Device, CniError> {
+    let found = host.device(name).map_err(refused(format_args!("failed to lookup {name:?}")))?;
+    let port = found.ok_or_else(|| CniError::internal(format!("somebody removed {name}")))?;
+    refuse_routers(name);
+    if config.port != Port::default() {
+        let Port { hairpin, isolated } = config.port;
+        let tried = format_args!("failed to set hairpin {hairpin} and isolation {isolated} for {name}");
+        host.set_port(port.index, config.port).map_err(refused(tried))?;
+    }
+    let tagged = config.trunk.as_deref().unwrap_or_default();
+    set_vlans(host, &port, bridge, &vlans(config, bridge, config.vlan, tagged))?;
+    Ok(port)
+}
+
+/// What is announced by a pod must not become a way of the host.
+fn refuse_routers(name: LinkName) {
+    let _ = sysctl::set(&format!("net/ipv6/conf/{name}/accept_ra"), "0"); // a host may have no IPv6
+}
+
+/// The VLANs of a port of a bridge; a port without any is left as it is.
+fn vlans(config: &Config, bridge: &Device, vlan: Option<u16>, trunk: &[u16]) -> PortVlans {
+    if vlan.is_none() && trunk.is_empty() {
+        return PortVlans::default();
+    }
+    let untagged = vlan.unwrap_or(NATIVE_VLAN);
+    PortVlans {
+        without: bridge.default_vlan.filter(|default| !config.keeps_default_vlan && *default != untagged),
+        untagged: Some(untagged),
+        // Told again as tagged, it would lose its mark.
+        tagged: trunk.iter().copied().filter(|vlan| *vlan != untagged).collect(),
+    }
+}
+
+fn set_vlans(host: &mut Stack, port: &Device, bridge: &Device, vlans: &PortVlans) -> Result<(), CniError> {
+    if *vlans == PortVlans::default() {
+        return Ok(());
+    }
+    let (port, name, bridge) = (port.index, port.name, bridge.name);
+    host.set_vlans(port, vlans)
+        .map_err(refused(format_args!("failed to set the VLANs of {name} on {bridge}")))
+}
+
+/// The host's own place in a VLAN, which has the gateway's address: one end of a cable whose other end is a port.
+pub(super) fn vlan_gateway(
+    host: &mut Stack,
+    bridge: &Device,
+    vlan: u16,
+    config: &Config,
+) -> Result<Device, CniError> {
+    let text = format!("{}.{vlan}", bridge.name);
+    let failed = format!("failed to create vlan veth interface {text:?}");
+    let name: LinkName = text.parse().map_err(|why| CniError::internal(format!("{failed}: {why}")))?;
+    let find = |host: &mut Stack| host.device(name).map_err(refused(format_args!("{failed}")));
+    let gateway = match find(host)? {
+        Some(found) => found,
+        None => {
+            let port = lay_vlan_cable(host, bridge, name).map_err(|why| why.context(&failed))?;
+            if let Some(port) = port {
+                let set = set_vlans(host, &port, bridge, &vlans(config, bridge, Some(vlan), &[]));
+                if let Err(why) = set {
+                    let _ = host.remove(port.index); // the first error is the one to tell
+                    return Err(why);
+                }
+            }
+            find(host)?.ok_or_else(|| CniError::internal("somebody removed it").context(&failed))?
+        }
+    };
+    if !gateway.up {
+        host.raise(gateway.index).map_err(refused(format_args!("{failed}")))?;
+    }
+    Ok(gateway)
+}
+
+/// Makes the cable and gives its port; none if another ADD was faster.
+fn lay_vlan_cable(host: &mut Stack, bridge: &Device, name: LinkName) -> Result<Option<Device>, CniError> {
+    let veth = NewVeth {
+        name: port_name()?,
+        mac: random_mac()?,
+        master: bridge.index,
+        peer: name,
+        peer_mac: random_mac()?,
+        peer_namespace: None,
+        mtu: Some(bridge.mtu),
+    };
+    match host.create_veth(&veth) {
+        Ok(()) => {}
+        Err(why) if why.errno == Errno::EXIST => return Ok(None),
+        Err(why) => return Err(CniError::internal(why.to_string())),
+    }
+    refuse_routers(veth.name);
+    host.device(veth.name).map_err(|why| CniError::internal(why.to_string()))
+}
+
+/// Removes a cable by the name of the host's end.
+pub(super) fn remove(host: &mut Stack, name: LinkName) -> Result<(), CniError> {
+    let found = host.device(name).and_then(|found| found.map_or(Ok(()), |port| host.remove(port.index)));
+    found.map_err(refused(format_args!("failed to delete {name}")))
+}

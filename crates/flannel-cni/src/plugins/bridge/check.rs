@@ -1,0 +1,61 @@
+//! CHECK: is everything as ADD promised? Looks in both namespaces, and tells all that is not.
+
+use std::path::Path;
+
+use flannel_kernel::netns::visit;
+use flannel_kernel::{Kernel, Linux};
+use flannel_plan::link_name::LinkName;
+use flannel_plan::look::Scope;
+
+use super::config::Config;
+use super::{host, request_to_ipam};
+use crate::attachment::{Found, Promise};
+use crate::error::CniError;
+use crate::request::Request;
+use crate::{delegate, sandbox};
+
+/// Compares what there is with what the runtime was told.
+pub fn check(request: &Request) -> Result<(), CniError> {
+    let config = Config::read(request)?;
+    let netns = request.netns.as_deref().unwrap_or(Path::new(""));
+    let namespace = sandbox::open(netns)?;
+    if let Some(ipam) = &config.ipam {
+        delegate::check(&request_to_ipam(request), ipam, &request.config)?;
+    }
+    let result = request.prev_result()?.ok_or_else(|| CniError::internal("Required prevResult missing"))?;
+    let promise = Promise {
+        result: &result,
+        bridge: config.bridge,
+        promiscuous: config.promiscuous,
+        ifname: &request.ifname,
+        netns,
+    };
+    let mut found = visit(&namespace, || look_inside(&request.ifname))
+        .map_err(|why| CniError::internal(why.to_string()))??;
+    look_at_host(&promise, &mut found)?;
+    match promise.faults(&found) {
+        faults if faults.is_empty() => Ok(()),
+        faults => Err(CniError::internal(faults.join("; "))),
+    }
+}
+
+fn look_inside(ifname: &str) -> Result<Found, CniError> {
+    let Ok(name) = ifname.parse::<LinkName>() else { return Ok(Found::default()) };
+    let failed = |why: String| CniError::internal(format!("cannot look into the container: {why}"));
+    let pod = host::open()?.device(name).map_err(|why| failed(why.to_string()))?;
+    let look = Linux::open().and_then(|mut kernel| kernel.look(&Scope::default()));
+    let look = look.map_err(|why| failed(why.to_string()))?;
+    let addresses = look.addresses.iter().filter(|fact| fact.link == name).map(|fact| fact.address).collect();
+    Ok(Found { pod, addresses, routes: look.routes, ..Found::default() })
+}
+
+fn look_at_host(promise: &Promise, found: &mut Found) -> Result<(), CniError> {
+    let mut host = host::open()?;
+    let mut find =
+        |name: LinkName| host.device(name).map_err(host::refused(format_args!("failed to lookup {name:?}")));
+    found.bridge = find(promise.bridge)?;
+    for name in promise.other_names().filter_map(|name| name.parse().ok()) {
+        found.others.extend(find(name)?);
+    }
+    Ok(())
+}

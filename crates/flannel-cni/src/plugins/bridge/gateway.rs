@@ -1,0 +1,125 @@
+//! The gateways' addresses on the bridge: added where missing, and old ones replaced where nobody uses them.
+
+use std::io::Write;
+
+use flannel_kernel::stack::{Device, Stack};
+use flannel_kernel::wiring::DoubleCheck;
+use flannel_plan::family::{Family, overlap};
+use ipnet::IpNet;
+use rustix::io::Errno;
+
+use super::host::refused;
+use crate::error::CniError;
+
+/// Where the addresses go.
+pub(super) struct Place<'a> {
+    /// The bridge.
+    pub(super) bridge: &'a Device,
+    /// The device that gets them: the bridge, or the one that stands for it in a VLAN.
+    pub(super) device: &'a Device,
+    /// The port of the pod that is being attached.
+    pub(super) port: u32,
+    /// Whether old addresses go, whoever uses them.
+    pub(super) force: bool,
+    /// Whether IPv6 addresses are checked for a double.
+    pub(super) double_check: DoubleCheck,
+}
+
+/// Gives the device the addresses that it lacks.
+pub(super) fn ensure(host: &mut Stack, place: &Place, wanted: &[IpNet]) -> Result<(), CniError> {
+    let name = place.device.name;
+    let failed = || format!("failed to set bridge addr: {name}");
+    let found = host.addresses(place.device.index).map_err(refused(format_args!("{}", failed())))?;
+    let found: Vec<_> = found.into_iter().map(|found| found.address).collect();
+    let missing: Vec<_> = wanted.iter().copied().filter(|wanted| !found.contains(wanted)).collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let stale = stale(&found, wanted, &missing);
+    if !stale.is_empty() {
+        if place.force || !is_used(host, place).map_err(refused(format_args!("{}", failed())))? {
+            for address in &stale {
+                let tried = format_args!("failed to set bridge addr: could not remove {address} from {name}");
+                host.remove_address(place.device.index, *address).map_err(refused(tried))?;
+            }
+        } else {
+            tell(place, &stale, &missing);
+        }
+    }
+    for address in missing {
+        match host.add_address(place.device.index, address, place.double_check) {
+            Err(why) if why.errno != Errno::EXIST => {
+                let text = format!("could not add IP address {address} to {name:?}: {why}");
+                return Err(CniError::internal(text).context("failed to set bridge addr"));
+            }
+            _ => {}
+        }
+    }
+    // A bridge that somebody made without one would change its address with every pod from now on.
+    let pinned = host.set_mac(place.device.index, place.device.mac);
+    pinned.map_err(refused(format_args!("{}: could not set its MAC", failed())))
+}
+
+/// The addresses that a missing one cannot stand beside: of IPv4 any, of IPv6 those of the same network.
+fn stale(found: &[IpNet], wanted: &[IpNet], missing: &[IpNet]) -> Vec<IpNet> {
+    let clashes = |old: &IpNet, new: &IpNet| {
+        Family::of_net(*old) == Family::of_net(*new)
+            && (Family::of_net(*old) == Family::V4 || overlap(old.trunc(), new.trunc()))
+    };
+    let old = found.iter().filter(|old| !wanted.contains(old));
+    old.filter(|old| missing.iter().any(|new| clashes(old, new))).copied().collect()
+}
+
+/// Whether anything but the new pod is on the bridge: nobody here knows its address.
+fn is_used(host: &mut Stack, place: &Place) -> Result<bool, flannel_kernel::Refusal> {
+    let ports = host.ports(place.bridge.index)?;
+    let own = [Some(place.port), place.device.peer];
+    Ok(ports.iter().any(|port| !own.contains(&Some(port.index))))
+}
+
+/// Tells the operator, by the log of the runtime.
+fn tell(place: &Place, stale: &[IpNet], missing: &[IpNet]) {
+    let list = |nets: &[IpNet]| nets.iter().map(IpNet::to_string).collect::<Vec<_>>().join(", ");
+    let name = place.device.name;
+    let (old, new) = (list(stale), list(missing));
+    let _ = writeln!(
+        std::io::stderr(),
+        "{name} already has an IP address different from {new}: {old} stays beside it, since pods on {name} \
+         may use it; it goes when a pod is attached and no other is there, or with `ip addr del`"
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nets(texts: &[&str]) -> Vec<IpNet> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn stale_of(found: &[&str], wanted: &[&str]) -> Vec<IpNet> {
+        let (found, wanted) = (nets(found), nets(wanted));
+        let missing: Vec<_> = wanted.iter().copied().filter(|wanted| !found.contains(wanted)).collect();
+        stale(&found, &wanted, &missing)
+    }
+
+    #[test]
+    fn any_other_ipv4_address_is_stale() {
+        assert_eq!(stale_of(&["10.0.0.1/8"], &["10.1.2.3/16"]), nets(&["10.0.0.1/8"]));
+        assert_eq!(stale_of(&["10.244.1.1/24"], &["10.244.2.1/24"]), nets(&["10.244.1.1/24"]));
+        assert_eq!(stale_of(&["fd00::1/64"], &["10.244.2.1/24"]), []);
+    }
+
+    #[test]
+    fn the_gateways_of_one_pod_stand_beside_each_other() {
+        assert_eq!(stale_of(&["10.1.0.1/24"], &["10.1.0.1/24", "10.2.0.1/24"]), []);
+    }
+
+    #[test]
+    fn of_ipv6_only_addresses_of_the_same_network_are_stale() {
+        let found = ["fe80::1/64", "2001:db8:1::1/64", "2001:db8:2::1/64"];
+        assert_eq!(stale_of(&found, &["2001:db8:3::1/64"]), []);
+        assert_eq!(stale_of(&found, &["2001:db8::1/32"]), nets(&["2001:db8:1::1/64", "2001:db8:2::1/64"]));
+        assert_eq!(stale_of(&found, &["2001:db8:1::9/64"]), nets(&["2001:db8:1::1/64"]));
+    }
+}

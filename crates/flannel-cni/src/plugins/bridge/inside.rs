@@ -1,0 +1,70 @@
+//! The pod's side, seen from inside its namespace: settings, addresses, routes.
+
+use std::time::Duration;
+
+use flannel_kernel::Refusal;
+use flannel_kernel::stack::Stack;
+use flannel_kernel::sysctl;
+use flannel_kernel::wiring::{DeviceAddress, DoubleCheck, Doubt, Wiring};
+use flannel_plan::link_name::LinkName;
+
+use super::host::refused;
+use crate::error::CniError;
+
+/// The kernel needs one to two seconds to ask the wire for a double.
+const DOUBT_LIMIT: Duration = Duration::from_secs(5);
+
+/// Wires the pod's device. The thread must be inside the pod's namespace.
+pub(super) fn wire(ifname: LinkName, wiring: &Wiring) -> Result<(), CniError> {
+    let has_ipv6 = wiring.addresses.iter().any(|address| address.addr().is_ipv6());
+    if !wiring.addresses.is_empty() {
+        set_manners(ifname, wiring.double_check);
+    }
+    if has_ipv6 {
+        switch_ipv6_on(ifname)?;
+    }
+    let mut stack = super::host::open()?;
+    stack.wire(wiring).map_err(|why| CniError::internal(format!("{ifname}: {why}")))?;
+    if has_ipv6 && wiring.double_check == DoubleCheck::Asked {
+        settle(&mut stack, ifname, wiring.device)?;
+    }
+    Ok(())
+}
+
+/// A pod may have no IPv6, and then nothing to set.
+fn set_manners(ifname: LinkName, double_check: DoubleCheck) {
+    let set = |path: String, value| {
+        let _ = sysctl::set(&path, value);
+    };
+    if double_check == DoubleCheck::Asked {
+        set(format!("net/ipv6/conf/{ifname}/enhanced_dad"), "1");
+        set(format!("net/ipv6/conf/{ifname}/accept_dad"), "1");
+    } else {
+        set(format!("net/ipv6/conf/{ifname}/accept_dad"), "0");
+    }
+    // The kernel tells the wire about the pod's address when the device goes on: it may have been another's.
+    set(format!("net/ipv4/conf/{ifname}/arp_notify"), "1");
+}
+
+/// Runtimes switch IPv6 off in new pods; addresses would be lost with the device going off for a moment.
+fn switch_ipv6_on(ifname: LinkName) -> Result<(), CniError> {
+    for device in ["lo", ifname.as_str()] {
+        let path = format!("net/ipv6/conf/{device}/disable_ipv6");
+        if !sysctl::is(&path, "0") {
+            let _ = sysctl::set(&path, "0"); // if it matters, the address will be refused, with the reason
+        }
+    }
+    let path = format!("net/ipv6/conf/{ifname}/keep_addr_on_down");
+    sysctl::set(&path, "1").map_err(refused(format_args!("failed to set {path}")))
+}
+
+/// Waits until the kernel has asked the wire, and refuses an address that another has.
+fn settle(stack: &mut Stack, ifname: LinkName, device: u32) -> Result<(), CniError> {
+    let failed = |why: Refusal| CniError::internal(format!("cannot read the addresses of {ifname}: {why}"));
+    let doubtful = stack.wait_for_addresses(device, DOUBT_LIMIT).map_err(failed)?;
+    let Some(DeviceAddress { address, doubt }) = doubtful.first() else { return Ok(()) };
+    Err(CniError::internal(match doubt {
+        Doubt::Double => format!("{ifname} cannot have {address}: another device on the wire has it"),
+        _ => format!("{ifname} still has a tentative {address} after {} s", DOUBT_LIMIT.as_secs()),
+    }))
+}
