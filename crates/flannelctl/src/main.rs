@@ -2,6 +2,7 @@
 //! their results become exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted; those of `diff` are in
 //! `difference.rs`. A broken pipe is success.
 
+mod cni;
 mod comparison;
 mod daemon;
 mod demo;
@@ -45,6 +46,8 @@ enum Command {
     Diff(difference::Arguments),
     #[command(subcommand)]
     Lease(lease::Command),
+    #[command(subcommand)]
+    Cni(cni::Command),
     /// Clusters of namespaces on this machine, to try, to break and to learn
     Lab(lab::LabArguments),
     Version(version::Arguments),
@@ -66,6 +69,7 @@ fn run(command: Command, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
         Command::Status(arguments) => status_text::run(&arguments, terminal)?,
         Command::Diff(arguments) => return difference::run(&arguments, terminal),
         Command::Lease(command) => lease::run(&command, terminal)?,
+        Command::Cni(command) => cni::run(&command, terminal)?,
         Command::Lab(arguments) => return lab::run(arguments, terminal),
         Command::Version(arguments) => version::run(&arguments, terminal)?,
         Command::Completions { shell } => completions(shell, terminal)?,

@@ -1,8 +1,9 @@
 //! What is attached: a container, the name of its interface, and what the runtime wants to tell the plugins.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
+use sha2::{Digest, Sha512};
 
 use crate::error::{CniError, code};
 use crate::request::{AttachmentId, check_container_id, check_interface_name, is_plain_name};
@@ -23,6 +24,14 @@ pub struct Container {
 }
 
 impl Container {
+    /// A container that is known by its namespace alone; its identity is the one that cnitool gives it, so that
+    /// either can detach what the other attached.
+    pub fn of_netns(netns: &Path, ifname: &str) -> Self {
+        let hash = Sha512::digest(netns.as_os_str().as_encoded_bytes());
+        let id = hash.iter().take(10).fold("cnitool-".to_owned(), |id, byte| format!("{id}{byte:02x}"));
+        Self { id, netns: Some(netns.to_owned()), ifname: ifname.to_owned(), ..Self::default() }
+    }
+
     /// What tells it apart from the others of a network.
     pub fn attachment(&self) -> AttachmentId {
         AttachmentId { container_id: self.id.clone(), ifname: self.ifname.clone() }
@@ -75,6 +84,12 @@ mod tests {
         assert_eq!(refusal("../x", "eth0"), because(4, "invalid characters in containerID"));
         assert_eq!(refusal("a", ""), because(4, "interface name is empty"));
         assert_eq!(refusal("a", ".."), because(4, "interface name is . or .."));
+    }
+
+    #[test]
+    fn a_namespace_has_the_identity_that_cnitool_gives_it() {
+        let id = Container::of_netns(Path::new("/var/run/netns/testing"), "eth0").id;
+        assert_eq!(id, "cnitool-77383ca0a0715733ca6f");
     }
 
     #[test]
