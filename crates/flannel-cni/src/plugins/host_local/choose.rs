@@ -1,0 +1,84 @@
+//! Which address a container gets: takes sets, wishes and what is taken, gives an address or the reason why
+//! not. Pure: everything is decided before anything is written, so a refusal leaves nothing to undo.
+
+use std::net::IpAddr;
+
+use super::range::{Range, RangeSet};
+use crate::error::CniError;
+
+/// Why a set gives no address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The container has one of the set already.
+    Duplicate(IpAddr),
+    /// The address that is wished is the router's.
+    Gateway(IpAddr),
+    /// The address that is wished is somebody's.
+    Taken(IpAddr),
+    /// Every address is somebody's.
+    Exhausted,
+}
+
+impl Refusal {
+    /// The refusal in the words that operators look for.
+    pub fn explain(&self, set: &RangeSet, container_id: &str) -> CniError {
+        CniError::internal(match self {
+            Self::Duplicate(address) => {
+                format!("{address} has been allocated to {container_id}, duplicate allocation is not allowed")
+            }
+            Self::Gateway(address) => format!("requested ip {address} is subnet's gateway"),
+            Self::Taken(address) => {
+                format!("requested IP address {address} is not available in range set {set}")
+            }
+            Self::Exhausted => format!("no IP addresses available in range set: {set}"),
+        })
+    }
+}
+
+/// What is known when a set is asked for an address.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// The address that is wished.
+    pub wish: Option<IpAddr>,
+    /// The address that the set gave last.
+    pub last: Option<IpAddr>,
+    /// What the container has already, of any set.
+    pub held: &'a [IpAddr],
+}
+
+/// The address that a set gives, and the range that it is of.
+pub fn choose(
+    set: &RangeSet,
+    question: Question<'_>,
+    is_taken: impl Fn(IpAddr) -> bool,
+) -> Result<(IpAddr, Range), Refusal> {
+    // That a wish cannot be met is the better answer where both are true, and the one that Go gives.
+    let wish = question.wish.and_then(|wish| set.range_of(wish).map(|range| (wish, range)));
+    match wish {
+        Some((wish, range)) if wish == range.gateway => return Err(Refusal::Gateway(wish)),
+        Some((wish, _)) if is_taken(wish) => return Err(Refusal::Taken(wish)),
+        _ => {}
+    }
+    if let Some(held) = question.held.iter().find(|held| set.range_of(**held).is_some()) {
+        return Err(Refusal::Duplicate(*held));
+    }
+    let free = || set.candidates(question.last).find(|(address, _)| !is_taken(*address));
+    let (address, range) = wish.or_else(free).ok_or(Refusal::Exhausted)?;
+    Ok((address, *range))
+}
+
+/// For each set the first wish that it can meet and no set before it has met, and the wishes that are left.
+pub fn share_wishes(sets: &[RangeSet], wishes: &[IpAddr]) -> (Vec<Option<IpAddr>>, Vec<IpAddr>) {
+    let mut left = wishes.to_vec();
+    let shares = sets
+        .iter()
+        .map(|set| {
+            let place = left.iter().position(|wish| set.range_of(*wish).is_some())?;
+            Some(left.remove(place))
+        })
+        .collect();
+    (shares, left)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,277 @@
+//! The folder of a network's reservations, as Go's host-local keeps it: lock, files, last address of each set.
+//! Takes names and contents; what they mean is for others to say.
+
+use std::ffi::OsStr;
+use std::fs::{DirBuilder, File};
+use std::io::Read;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps, XattrFlags, flock, fstat,
+    openat, statat, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::index::{FileId, Time};
+
+const STAMP: &str = "user.flannel.boot";
+const FILE: Mode = Mode::RUSR.union(Mode::WUSR);
+const LOCK: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP);
+/// An owner is an id and an interface name; anything longer is none of ours.
+const LONGEST: u64 = 4096;
+const MOST_TRIES: usize = 100;
+/// How far in the past our mark on the folder is: more than the coarsest clock of a file system.
+const BACK: i64 = 3;
+
+/// A folder that is locked until it is dropped.
+pub struct Folder {
+    path: PathBuf,
+    folder: OwnedFd,
+    _lock: OwnedFd,
+}
+
+/// What a folder that does not exist means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// Make it.
+    Make,
+    /// There is nothing.
+    Leave,
+}
+
+/// What a reservation's file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    /// The owner, without space around it.
+    pub owner: Vec<u8>,
+    /// The boot that it is stamped with.
+    pub stamp: Option<Vec<u8>>,
+}
+
+impl Folder {
+    /// Opens and locks a folder; waits for whoever has the lock.
+    pub fn lock(path: &Path, missing: Missing) -> Result<Option<Self>, Errno> {
+        for _ in 0..MOST_TRIES {
+            match Self::lock_once(path) {
+                Err(Errno::NOENT) if missing == Missing::Leave => return Ok(None),
+                Err(Errno::NOENT) => make(path)?,
+                Ok(None) => {}
+                outcome => return outcome,
+            }
+        }
+        Err(Errno::BUSY)
+    }
+
+    /// None if the lock was replaced while we waited for it: then others do not see that we have it.
+    fn lock_once(path: &Path) -> Result<Option<Self>, Errno> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(path, flags | OFlags::DIRECTORY, Mode::empty())?;
+        let lock = openat(&folder, "lock", flags | OFlags::CREATE, LOCK)?;
+        rustix::io::retry_on_intr(|| flock(&lock, FlockOperation::LockExclusive))?;
+        let is_gone = fstat(&lock)?.st_nlink == 0;
+        Ok(if is_gone { None } else { Some(Self { path: path.to_owned(), folder, _lock: lock }) })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What tells this folder from every other one of the machine.
+    pub fn identity(&self) -> Result<(u64, u64), Errno> {
+        let stat = fstat(&self.folder)?;
+        Ok((stat.st_dev, stat.st_ino))
+    }
+
+    /// The time of the last change: of names in the folder, not inside of files.
+    pub fn changed(&self) -> Result<Time, Errno> {
+        let stat = fstat(&self.folder)?;
+        Ok((stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or_default()))
+    }
+
+    /// Sets the time of the last change to one that no change of somebody else can give, and returns it as
+    /// the file system keeps it.
+    ///
+    /// Others' changes carry the kernel's clock, which is coarse: one right after ours would carry the same
+    /// time as ours. So ours is put into the past, where no later change can be.
+    pub fn mark(&self) -> Result<Time, Errno> {
+        let now = clock_gettime(ClockId::Realtime);
+        let past = Timespec { tv_sec: now.tv_sec - BACK, tv_nsec: now.tv_nsec };
+        rustix::fs::futimens(&self.folder, &Timestamps { last_access: now, last_modification: past })?;
+        self.changed()
+    }
+
+    /// The addresses that have a file here, and the file.
+    pub fn list(&self) -> Result<Vec<(IpAddr, FileId)>, Errno> {
+        let mut found = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.folder)? {
+            let Some(address) = address_of(entry?.file_name().to_bytes()) else { continue };
+            match statat(&self.folder, address.to_string(), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => found.push((address, file_id(&stat))),
+                Err(Errno::NOENT) => {} // somebody without the lock
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(found)
+    }
+
+    /// What the file of an address says; none if it is no file.
+    pub fn read(&self, address: IpAddr) -> Result<Option<Content>, Errno> {
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = openat(&self.folder, address.to_string(), flags, Mode::empty())?;
+        if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+            return Ok(None);
+        }
+        let stamp = stamp_of(file.as_fd());
+        let mut owner = Vec::new();
+        File::from(file).take(LONGEST).read_to_end(&mut owner).map_err(errno)?;
+        Ok(Some(Content { owner: owner.trim_ascii().to_vec(), stamp }))
+    }
+
+    /// Makes the file of an address, whole or not at all; one that is there is an error.
+    pub fn create(&self, address: IpAddr, owner: &[u8], boot: Option<&str>) -> Result<FileId, Errno> {
+        let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
+        match openat(&self.folder, ".", flags, FILE) {
+            // A file without a name goes with the process that dies before it gave it one.
+            Ok(file) => {
+                let id = fill(&file, owner, boot)?;
+                self.name(&file, address)?;
+                Ok(id)
+            }
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => self.create_by_draft(address, owner, boot),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn name(&self, file: &OwnedFd, address: IpAddr) -> Result<(), Errno> {
+        let name = address.to_string();
+        match rustix::fs::linkat(file, "", &self.folder, &name, AtFlags::EMPTY_PATH) {
+            // Only root may name a file by its descriptor alone.
+            Err(Errno::NOENT | Errno::PERM) => {
+                let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+                rustix::fs::linkat(rustix::fs::CWD, path, &self.folder, &name, AtFlags::SYMLINK_FOLLOW)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// The same where files need a name from the start: one outside of the folder, since Go reads every file
+    /// in it, and always the same one, so that a crash leaves at most one.
+    pub(super) fn create_by_draft(
+        &self,
+        address: IpAddr,
+        owner: &[u8],
+        boot: Option<&str>,
+    ) -> Result<FileId, Errno> {
+        let mut name = OsStr::new(".").to_owned();
+        name.push(self.path.file_name().unwrap_or_default());
+        name.push(".draft");
+        let draft = self.path.with_file_name(name);
+        // What a crash left may be the second name of a reservation: it must not be written to.
+        remove_if_there(rustix::fs::unlink(&draft))?;
+        let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::open(&draft, flags, FILE)?;
+        let outcome = fill(&file, owner, boot).and_then(|id| {
+            let name = address.to_string();
+            rustix::fs::linkat(rustix::fs::CWD, &draft, &self.folder, name, AtFlags::empty()).map(|()| id)
+        });
+        remove_if_there(rustix::fs::unlink(&draft))?;
+        outcome
+    }
+
+    /// Removes the file of an address, if it is there.
+    pub fn remove(&self, address: IpAddr) -> Result<(), Errno> {
+        remove_if_there(unlinkat(&self.folder, address.to_string(), AtFlags::empty()))
+    }
+
+    /// The address that a set gave last; a hint only, so what cannot be read is none.
+    pub fn last_reserved(&self, set: usize) -> Option<IpAddr> {
+        let file = openat(&self.folder, last_name(set), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        let mut text = String::new();
+        File::from(file.ok()?).take(LONGEST).read_to_string(&mut text).ok()?;
+        text.parse().ok().map(|address: IpAddr| address.to_canonical())
+    }
+
+    /// Notes the address that a set gave last.
+    ///
+    /// Written over what was there and cut, for a file that is emptied first costs ext4 0.25 ms. Cut short by
+    /// a crash it names another address or none, and the next round only starts elsewhere.
+    pub fn set_last_reserved(&self, set: usize, address: IpAddr) -> Result<(), Errno> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+        let file = openat(&self.folder, last_name(set), flags, FILE)?;
+        let text = address.to_string();
+        let length = u64::try_from(text.len()).map_err(|_| Errno::OVERFLOW)?;
+        write_at(&file, text.as_bytes(), 0)?;
+        if u64::try_from(fstat(&file)?.st_size).is_ok_and(|size| size > length) {
+            rustix::fs::ftruncate(&file, length)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes and stamps a file that has no name yet; gives what tells it from others.
+fn fill(file: &OwnedFd, owner: &[u8], boot: Option<&str>) -> Result<FileId, Errno> {
+    write_at(file, owner, 0)?;
+    if let Some(boot) = boot {
+        // Where this does not work, the cache under /run knows whose the file is.
+        let _ = rustix::fs::fsetxattr(file, STAMP, boot.as_bytes(), XattrFlags::empty());
+    }
+    // The kernel's clock is coarse, and inodes are used again at once: without a finer time, a file of
+    // somebody else that takes the place of this one in the same moment could not be told from it.
+    let now = clock_gettime(ClockId::Realtime);
+    rustix::fs::futimens(file, &Timestamps { last_access: now, last_modification: now })?;
+    Ok(file_id(&fstat(file)?))
+}
+
+/// Writes all bytes at a place of a file.
+pub(super) fn write_at(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
+    while !bytes.is_empty() {
+        let written = rustix::io::retry_on_intr(|| rustix::io::pwrite(file, bytes, offset))?;
+        bytes = bytes.get(written..).unwrap_or_default();
+        offset += u64::try_from(written).map_err(|_| Errno::OVERFLOW)?;
+    }
+    Ok(())
+}
+
+fn stamp_of(file: impl AsFd) -> Option<Vec<u8>> {
+    let mut stamp = [0; 64];
+    let length = rustix::fs::fgetxattr(file, STAMP, &mut stamp).ok()?;
+    stamp.get(..length).map(<[u8]>::to_vec)
+}
+
+fn make(path: &Path) -> Result<(), Errno> {
+    DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(errno)
+}
+
+fn remove_if_there(outcome: Result<(), Errno>) -> Result<(), Errno> {
+    if outcome == Err(Errno::NOENT) { Ok(()) } else { outcome }
+}
+
+fn file_id(stat: &Stat) -> FileId {
+    let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or_default();
+    let changed = stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(nanoseconds);
+    FileId { inode: stat.st_ino, changed }
+}
+
+/// The address that a name stands for, if it is written as Go writes it.
+fn address_of(name: &[u8]) -> Option<IpAddr> {
+    let name = OsStr::from_bytes(name).to_str()?;
+    let address: IpAddr = name.parse().ok()?;
+    (address.to_canonical().to_string() == name).then_some(address)
+}
+
+fn last_name(set: usize) -> String {
+    format!("last_reserved_ip.{set}")
+}
+
+fn errno(error: std::io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,163 @@
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::sync::mpsc;
+
+use super::*;
+
+const BOOT: &str = "88a5af9c-4dbd-48de-bbeb-dedcf3562288";
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn locked(path: &Path) -> Folder {
+    Folder::lock(path, Missing::Make).unwrap().unwrap()
+}
+
+fn network() -> (tempfile::TempDir, PathBuf) {
+    let data = tempfile::tempdir().unwrap();
+    let path = data.path().join("mynet");
+    (data, path)
+}
+
+fn names(path: &Path) -> Vec<String> {
+    let mut names: Vec<String> =
+        fs::read_dir(path).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn the_files_are_those_of_go() {
+    let (_data, path) = network();
+    let folder = locked(&path);
+    folder.create(ip("10.22.0.2"), b"c0ffee01\r\neth0", Some(BOOT)).unwrap();
+    folder.set_last_reserved(0, ip("10.22.0.2")).unwrap();
+    assert_eq!(names(&path), ["10.22.0.2", "last_reserved_ip.0", "lock"]);
+    assert_eq!(fs::read(path.join("10.22.0.2")).unwrap(), b"c0ffee01\r\neth0");
+    assert_eq!(fs::read(path.join("last_reserved_ip.0")).unwrap(), b"10.22.0.2");
+    let mode = |name: &str| fs::metadata(path.join(name)).unwrap().permissions().mode() & 0o777;
+    assert_eq!(["10.22.0.2", "last_reserved_ip.0", "lock", "."].map(mode), [0o600, 0o600, 0o750, 0o755]);
+}
+
+#[test]
+fn both_ways_to_make_a_file_make_the_same() {
+    let (data, path) = network();
+    let folder = locked(&path);
+    let first = folder.create(ip("10.22.0.2"), b"a\r\neth0", Some(BOOT)).unwrap();
+    let second = folder.create_by_draft(ip("fd00::2"), b"a\r\neth0", Some(BOOT)).unwrap();
+    let content = Content { owner: b"a\r\neth0".to_vec(), stamp: Some(BOOT.into()) };
+    assert_eq!(folder.read(ip("10.22.0.2")), Ok(Some(content.clone())));
+    assert_eq!(folder.read(ip("fd00::2")), Ok(Some(content)));
+    let mut listed = folder.list().unwrap();
+    listed.sort_by_key(|(address, _)| *address);
+    assert_eq!(listed, [(ip("10.22.0.2"), first), (ip("fd00::2"), second)]);
+    assert_eq!(fs::metadata(path.join("fd00::2")).unwrap().mode() & 0o777, 0o600);
+    assert_eq!(names(data.path()), ["mynet"]);
+}
+
+#[test]
+fn a_file_that_is_there_is_left_as_it_is() {
+    let (data, path) = network();
+    let folder = locked(&path);
+    folder.create(ip("10.22.0.2"), b"a\r\neth0", None).unwrap();
+    assert_eq!(folder.create(ip("10.22.0.2"), b"b\r\neth0", None), Err(Errno::EXIST));
+    assert_eq!(folder.create_by_draft(ip("10.22.0.2"), b"b\r\neth0", None), Err(Errno::EXIST));
+    assert_eq!(fs::read(path.join("10.22.0.2")).unwrap(), b"a\r\neth0");
+    assert_eq!(
+        (names(&path), names(data.path())),
+        (vec!["10.22.0.2".into(), "lock".into()], vec!["mynet".into()])
+    );
+}
+
+#[test]
+fn a_draft_that_a_crash_left_beside_its_reservation_is_not_written_to() {
+    let (data, path) = network();
+    let folder = locked(&path);
+    folder.create(ip("10.22.0.2"), b"a\r\neth0", None).unwrap();
+    fs::hard_link(path.join("10.22.0.2"), data.path().join(".mynet.draft")).unwrap();
+    folder.create_by_draft(ip("10.22.0.3"), b"b\r\neth0", None).unwrap();
+    assert_eq!(fs::read(path.join("10.22.0.2")).unwrap(), b"a\r\neth0");
+    assert_eq!(fs::read(path.join("10.22.0.3")).unwrap(), b"b\r\neth0");
+}
+
+#[test]
+fn only_names_that_go_writes_are_reservations() {
+    let (_data, path) = network();
+    let folder = locked(&path);
+    for name in
+        ["10.22.0.2", "fd00::2", "FD00::3", "fd00:0::4", "::ffff:10.0.0.1", "10.0.0.01", "last_reserved_ip.0"]
+    {
+        fs::write(path.join(name), "x").unwrap();
+    }
+    let mut listed: Vec<IpAddr> = folder.list().unwrap().into_iter().map(|(address, _)| address).collect();
+    listed.sort();
+    assert_eq!(listed, ["10.22.0.2", "fd00::2"].map(ip));
+}
+
+#[test]
+fn what_is_no_file_is_not_read_and_not_waited_for() {
+    let (_data, path) = network();
+    let folder = locked(&path);
+    fs::create_dir(path.join("10.22.0.2")).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, path.join("10.22.0.3"), FileType::Fifo, FILE, 0).unwrap();
+    std::os::unix::fs::symlink("lock", path.join("10.22.0.4")).unwrap();
+    assert_eq!(folder.read(ip("10.22.0.2")), Ok(None));
+    assert_eq!(folder.read(ip("10.22.0.3")), Ok(None));
+    assert_eq!(folder.read(ip("10.22.0.4")), Err(Errno::LOOP));
+}
+
+#[test]
+fn the_last_address_may_be_shorter_than_the_one_before_and_may_be_unreadable() {
+    let (_data, path) = network();
+    let folder = locked(&path);
+    assert_eq!(folder.last_reserved(0), None);
+    for address in ["10.22.0.100", "10.22.0.7", "10.22.0.22"].map(ip) {
+        folder.set_last_reserved(0, address).unwrap();
+        assert_eq!(fs::read_to_string(path.join("last_reserved_ip.0")).unwrap(), address.to_string());
+        assert_eq!(folder.last_reserved(0), Some(address));
+    }
+    fs::write(path.join("last_reserved_ip.0"), "10.22.0.700").unwrap();
+    assert_eq!(folder.last_reserved(0), None);
+}
+
+#[test]
+fn our_mark_is_a_time_that_no_change_after_it_can_have() {
+    let (_data, path) = network();
+    let folder = locked(&path);
+    for number in 2..100 {
+        let mark = folder.mark().unwrap();
+        assert_eq!(folder.changed(), Ok(mark));
+        fs::write(path.join(format!("10.22.0.{number}")), "x").unwrap();
+        assert!(folder.changed().unwrap() > mark);
+    }
+}
+
+#[test]
+fn a_folder_is_one_at_a_time_even_if_the_lock_is_replaced_meanwhile() {
+    let (_data, path) = network();
+    let first = locked(&path);
+    let (tell, told) = mpsc::channel();
+    let second = std::thread::spawn({
+        let path = path.clone();
+        move || {
+            tell.send(()).unwrap();
+            let folder = locked(&path);
+            // The lock that is held is the one that others will find.
+            let held = fstat(&folder._lock).unwrap().st_ino;
+            assert_eq!(fs::metadata(path.join("lock")).unwrap().ino(), held);
+        }
+    });
+    told.recv().unwrap();
+    fs::remove_file(path.join("lock")).unwrap();
+    drop(first);
+    second.join().unwrap();
+}
+
+#[test]
+fn a_folder_that_is_not_there_is_made_or_left() {
+    let (_data, path) = network();
+    assert!(Folder::lock(&path, Missing::Leave).unwrap().is_none());
+    assert!(!path.exists());
+    assert!(Folder::lock(&path, Missing::Make).unwrap().is_some());
+}

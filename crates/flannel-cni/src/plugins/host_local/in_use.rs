@@ -1,0 +1,91 @@
+//! The addresses that something on this machine uses: asked only when a range is exhausted, to tell old
+//! reservations without a container from those of a container that lives. When in doubt, in use.
+//!
+//! Looked at: the addresses in every network namespace that has a process or a name (that is where the other
+//! end of a veth is), and the neighbours and the routes to single addresses of the host.
+
+use std::collections::BTreeSet;
+use std::fs::{self, Metadata};
+use std::io::{self, ErrorKind};
+use std::net::IpAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use flannel_kernel::netns::{Namespace, NetnsError, run_inside};
+use flannel_kernel::{Kernel, Linux};
+use flannel_plan::family::Family;
+use flannel_plan::look::{Look, Scope};
+use rustix::io::Errno;
+
+use super::neighbours;
+
+/// Where runtimes keep the names of namespaces, beside the folder of the container's own.
+const NAMED: [&str; 2] = ["/run/netns", "/run/docker/netns"];
+const HERE: &str = "/proc/thread-self/ns/net";
+
+/// The addresses in use; `netns` is the namespace of a container, beside which those of others are found.
+pub fn addresses(netns: Option<&Path>) -> Result<BTreeSet<IpAddr>, String> {
+    let host = look()?;
+    let mut used: BTreeSet<IpAddr> = host.addresses.iter().map(|fact| fact.address.addr()).collect();
+    let destinations = host.routes.iter().map(|fact| fact.route.destination);
+    used.extend(
+        destinations.filter(|net| net.prefix_len() == Family::of_net(*net).bits()).map(|net| net.addr()),
+    );
+    used.extend(neighbours::reachable().map_err(|errno| format!("cannot list neighbours: {errno}"))?);
+    for namespace in others(netns).map_err(|error| format!("cannot find network namespaces: {error}"))? {
+        match run_inside(&Namespace::AtPath(namespace), look) {
+            Ok(look) => used.extend(look?.addresses.iter().map(|fact| fact.address.addr())),
+            Err(error) if is_gone(&error) => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    Ok(used)
+}
+
+fn look() -> Result<Look, String> {
+    let looked = Linux::open().and_then(|mut linux| linux.look(&Scope::default()));
+    looked.map_err(|error| error.to_string())
+}
+
+/// The process ended, the name was taken away, or it is the name of something else.
+fn is_gone(error: &NetnsError) -> bool {
+    let gone = [Errno::NOENT, Errno::SRCH, Errno::INVAL];
+    matches!(error, NetnsError::Enter { why, .. } if gone.contains(&why.errno))
+}
+
+/// A path to every network namespace but this one.
+fn others(netns: Option<&Path>) -> io::Result<Vec<PathBuf>> {
+    let here = fs::metadata(HERE)?;
+    let mut seen = BTreeSet::from([here.ino()]);
+    let mut found = Vec::new();
+    // Beside /proc/N/ns/net there are only namespaces of other kinds.
+    let beside = netns.and_then(Path::parent).filter(|folder| !folder.starts_with("/proc"));
+    for folder in beside.into_iter().chain(NAMED.map(Path::new)) {
+        let named = entries(folder)?.into_iter().map(|name| folder.join(name));
+        found.extend(named.filter(|path| is_new_namespace(path, &here, &mut seen)));
+    }
+    let processes = entries(Path::new("/proc"))?.into_iter().filter(|name| name.parse::<u32>().is_ok());
+    for process in processes {
+        let path = PathBuf::from(format!("/proc/{process}/ns/net"));
+        match fs::metadata(&path) {
+            Ok(metadata) => found.extend(seen.insert(metadata.ino()).then_some(path)),
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(error),
+            Err(_) => {} // it ended
+        }
+    }
+    Ok(found)
+}
+
+fn is_new_namespace(path: &Path, here: &Metadata, seen: &mut BTreeSet<u64>) -> bool {
+    // The kernel keeps all namespaces on one file system; on another it is the file under a lost mount.
+    fs::metadata(path).is_ok_and(|metadata| metadata.dev() == here.dev() && seen.insert(metadata.ino()))
+}
+
+fn entries(folder: &Path) -> io::Result<Vec<String>> {
+    match fs::read_dir(folder) {
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+            Ok(Vec::new())
+        }
+        folder => folder?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect(),
+    }
+}
