@@ -97,22 +97,3 @@ fn changes_around_a_new_device_are_made_in_order() {
         assert_eq!(ours(kernel), items);
     });
 }
-
-/// Figures for the record; run with `--ignored --nocapture`, best with `--release`.
-#[test]
-#[ignore = "a measurement, not a test"]
-fn how_long_five_thousand_peers_take() {
-    with_flannel_1(|kernel| {
-        let items = peers(5000);
-        for part in items.chunks(5000) {
-            let started = Instant::now();
-            apply(kernel, &create(part.to_vec()));
-            println!("create {} x {}: {:?}", part.len(), part[0].key().kind(), started.elapsed());
-        }
-        for _ in 0..3 {
-            let started = Instant::now();
-            let found = look(kernel);
-            println!("look at {}: {:?}", found.fdb.len() * 3, started.elapsed());
-        }
-    });
-}

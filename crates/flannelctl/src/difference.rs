@@ -9,7 +9,7 @@ use flannel_plan::state::{File, Item};
 use serde::Serialize;
 
 use crate::comparison::Comparison;
-use crate::evidence::{DEFAULT_SUBNET_FILE, Evidence, gather_settled};
+use crate::evidence::{Evidence, NodeArguments, gather_settled};
 use crate::screen::{Form, Ink, Screen, listed, write_json};
 use crate::terminal::Terminal;
 
@@ -31,12 +31,8 @@ pub struct NotFoundOut;
 /// Exit codes: 0 nothing differs, 1 something differs, 2 it could not be found out.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The subnet file of the flanneld in question
-    #[arg(long, value_name = "FILE", default_value = DEFAULT_SUBNET_FILE)]
-    subnet_file: String,
-    /// The form of the output
-    #[arg(short, long, value_enum, default_value = "text")]
-    output: Form,
+    #[command(flatten)]
+    node: NodeArguments,
 }
 
 #[derive(Serialize)]
@@ -47,10 +43,10 @@ struct Document<'a> {
 
 /// Shows what differs.
 pub fn run(arguments: &Arguments, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
-    let evidence = gather_settled(&arguments.subnet_file).context(NotFoundOut)?;
+    let evidence = gather_settled(&arguments.node.subnet_file).context(NotFoundOut)?;
     let comparison = comparison(&evidence).context(NotFoundOut)?;
     let Comparison { changes, foreign, .. } = comparison;
-    match arguments.output {
+    match arguments.node.output {
         Form::Json => write_json(terminal, &Document { changes, foreign })?,
         Form::Text => terminal.write_all(text(comparison, Screen::of_stdout()).as_bytes())?,
     }

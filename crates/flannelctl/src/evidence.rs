@@ -15,6 +15,18 @@ use serde::Deserialize;
 
 use crate::comparison::Comparison;
 use crate::daemon::{Life, Sighting, sighting};
+use crate::screen::Form;
+
+/// Which node, and for whom its answer is.
+#[derive(clap::Args)]
+pub struct NodeArguments {
+    /// The subnet file of the flanneld in question
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_SUBNET_FILE)]
+    pub subnet_file: String,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value = "text")]
+    pub output: Form,
+}
 
 /// Where an instance that says nothing else keeps its subnet, as in Go flannel.
 pub const DEFAULT_SUBNET_FILE: &str = "/run/flannel/subnet.env";

@@ -16,7 +16,8 @@ use flannel_lab::{Fault, Lab, LabError};
 
 pub use leases::{LabLease, leases_of};
 
-use crate::terminal::{Terminal, Tone};
+use crate::screen::Ink;
+use crate::terminal::Terminal;
 use crate::{demo, interrupt};
 
 /// How long flanneld may take to repair something, before we say that it does not.
@@ -175,7 +176,7 @@ fn ping(name: &str, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     if lost == 0 {
         return Ok(ExitCode::SUCCESS);
     }
-    writeln!(terminal, "{}", terminal.paint(Tone::Bad, &format!("{lost} without an answer")))?;
+    writeln!(terminal, "{}", terminal.paint(Ink::Bad, &format!("{lost} without an answer")))?;
     Ok(ExitCode::FAILURE)
 }
 
@@ -187,14 +188,14 @@ fn break_node(
     terminal: &mut Terminal,
 ) -> anyhow::Result<()> {
     let broken = lab.break_node(node, fault, peer)?;
-    writeln!(terminal, "{node}: {}", terminal.paint(Tone::Bad, broken.command()))?;
+    writeln!(terminal, "{node}: {}", terminal.paint(Ink::Bad, broken.command()))?;
     if !fault.is_repairable() {
         let name = name_option(lab.name());
         return Ok(writeln!(terminal, "No daemon can repair that: flannelctl lab heal{name} {node}")?);
     }
     let took = broken.wait_repaired(REPAIR_LIMIT)?;
     let told = format!("repaired by flanneld after {} ms", took.as_millis());
-    Ok(writeln!(terminal, "{}", terminal.paint(Tone::Good, &told))?)
+    Ok(writeln!(terminal, "{}", terminal.paint(Ink::Good, &told))?)
 }
 
 fn heal(name: &str, node: &str, terminal: &mut Terminal) -> anyhow::Result<()> {

@@ -5,7 +5,7 @@
 use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
-use comfy_table::{Cell, Color, ContentArrangement, Table, presets};
+use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
 use serde::Serialize;
 
 /// For whom the output is.
@@ -20,6 +20,10 @@ pub enum Form {
 /// What a colour means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
+    /// A title.
+    Title,
+    /// What the eye should find.
+    Key,
     /// As it should be, or added.
     Good,
     /// Not as it should be, or removed.
@@ -55,12 +59,23 @@ impl Screen {
     /// A word in a colour, where colours are wanted.
     pub fn paint(&self, ink: Ink, text: &str) -> String {
         let code = match ink {
-            Ink::Good => 32,
-            Ink::Bad => 31,
-            Ink::Odd => 33,
-            Ink::Faint => 2,
+            Ink::Title => "1;36",
+            Ink::Key => "1",
+            Ink::Good => "32",
+            Ink::Bad => "31",
+            Ink::Odd => "33",
+            Ink::Faint => "2",
         };
         if self.colour { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+
+    /// Puts colours into a table only where they are wanted.
+    pub fn style(&self, table: &mut Table) {
+        if self.colour {
+            table.enforce_styling();
+        } else {
+            table.force_no_tty();
+        }
     }
 
     /// A table without rows.
@@ -71,20 +86,17 @@ impl Screen {
             Some(width) => table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width),
             None => table.set_content_arrangement(ContentArrangement::Disabled),
         };
-        if self.colour {
-            table.enforce_styling();
-        } else {
-            table.force_no_tty();
-        }
+        self.style(&mut table);
         table.column_iter_mut().for_each(|column| _ = column.set_padding((0, 2)));
         table
     }
 }
 
 /// A cell in a colour; a table without colours drops it.
-pub fn cell(ink: Ink, text: &str) -> Cell {
+pub fn cell(ink: Ink, text: impl ToString) -> Cell {
     let cell = Cell::new(text);
     match ink {
+        Ink::Title | Ink::Key => cell.add_attribute(Attribute::Bold),
         Ink::Good => cell.fg(Color::DarkGreen),
         Ink::Bad => cell.fg(Color::DarkRed),
         Ink::Odd => cell.fg(Color::DarkYellow),

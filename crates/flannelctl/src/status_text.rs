@@ -7,7 +7,7 @@ use flannel_plan::state::{Link, LinkKind};
 use serde_json::Value;
 
 use crate::daemon::Life;
-use crate::evidence::{DEFAULT_SUBNET_FILE, gather_settled};
+use crate::evidence::{NodeArguments, gather_settled};
 use crate::peer_status::{PeerState, PeerStatus};
 use crate::screen::{Form, Ink, Screen, ago, cell, listed, stacked, table_text, write_json};
 use crate::status::{NodeStatus, ObjectCount, OwnStatus, node_status};
@@ -24,12 +24,8 @@ const MOST_LINES: usize = 10;
 /// flanneld hangs or is gone. The exit code is 0 if the status could be shown, whatever it says.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The subnet file of the flanneld in question
-    #[arg(long, value_name = "FILE", default_value = DEFAULT_SUBNET_FILE)]
-    subnet_file: String,
-    /// The form of the output
-    #[arg(short, long, value_enum, default_value = "text")]
-    output: Form,
+    #[command(flatten)]
+    node: NodeArguments,
     /// List every peer and every line; else the first, those that fail before the others
     #[arg(long)]
     all: bool,
@@ -37,9 +33,9 @@ pub struct Arguments {
 
 /// Shows how this node is.
 pub fn run(arguments: &Arguments, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let evidence = gather_settled(&arguments.subnet_file)?;
+    let evidence = gather_settled(&arguments.node.subnet_file)?;
     let status = node_status(&evidence);
-    match arguments.output {
+    match arguments.node.output {
         Form::Json => write_json(terminal, &status)?,
         Form::Text => {
             let limits = if arguments.all { Limits::NONE } else { Limits::USUAL };

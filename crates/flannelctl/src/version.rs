@@ -5,19 +5,15 @@ use std::io::Write;
 use serde::Serialize;
 
 use crate::daemon::{Life, sighting};
-use crate::evidence::{DEFAULT_SUBNET_FILE, EvidenceError, read_report};
+use crate::evidence::{EvidenceError, NodeArguments, read_report};
 use crate::screen::{Form, write_json};
 use crate::terminal::Terminal;
 
 /// Show the versions of flannelctl and of the flanneld on this node
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// The subnet file of the flanneld in question
-    #[arg(long, value_name = "FILE", default_value = DEFAULT_SUBNET_FILE)]
-    subnet_file: String,
-    /// The form of the output
-    #[arg(short, long, value_enum, default_value = "text")]
-    output: Form,
+    #[command(flatten)]
+    node: NodeArguments,
 }
 
 #[derive(Serialize)]
@@ -35,9 +31,9 @@ struct Daemon {
 
 /// Shows the versions.
 pub fn run(arguments: &Arguments, terminal: &mut Terminal) -> anyhow::Result<()> {
-    let flanneld = daemon(&arguments.subnet_file)?;
+    let flanneld = daemon(&arguments.node.subnet_file)?;
     let versions = Versions { flannelctl: env!("CARGO_PKG_VERSION"), flanneld };
-    match arguments.output {
+    match arguments.node.output {
         Form::Json => write_json(terminal, &versions)?,
         Form::Text => terminal.write_all(text(&versions).as_bytes())?,
     }

@@ -110,7 +110,7 @@ pub fn node(vxlan: &VxlanConfig, inputs: &Inputs, plan: &mut Draft) -> Result<u3
         });
         let alias = inputs.node.instance().into();
         plan.put(Item::Link(Box::new(Link { name: *name, mac: *mac, mtu, up: true, alias, kind })));
-        let address = IpNet::new_assert(subnet.network(), family.bits());
+        let address = IpNet::from(subnet.network());
         plan.put(Item::Address(Address { link: *name, address }));
         plan.put(Item::Sysctl(Box::new(Sysctl { path: accept_ra(*name), value: "0".into() })));
     }

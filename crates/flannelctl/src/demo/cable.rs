@@ -7,7 +7,7 @@ use super::overlay::{PING_LIMIT, first_pod};
 use super::stage::Stage;
 use super::wire::{Names, explain, overhead};
 use crate::lab::leases_of;
-use crate::terminal::Tone;
+use crate::screen::Ink;
 
 /// Lets worker1's pod ping a pod of another node and shows the packet between them.
 pub fn show_ping(stage: &mut Stage<'_>, lab: &Lab, to: &str) -> anyhow::Result<()> {
@@ -20,7 +20,7 @@ pub fn show_ping(stage: &mut Stage<'_>, lab: &Lab, to: &str) -> anyhow::Result<(
     stage.say(&format!("\nworker1 → {to}, caught on worker1's cable, {} bytes:", frame.len()))?;
     let names = Names::of(lab, &leases_of(lab)?)?;
     for line in explain(&layers, &names) {
-        let edge = if line.is_outer { stage.paint(Tone::Key, "┃ outer") } else { "│ pod's".to_owned() };
+        let edge = if line.is_outer { stage.paint(Ink::Key, "┃ outer") } else { "│ pod's".to_owned() };
         stage.say(&format!("  {edge}  {:8}  {:41}  {}", line.kind, line.fields, line.words))?;
     }
     conclude(stage, &layers, worker1.rack() == lab.node(to)?.rack())

@@ -7,7 +7,7 @@ use flannel_lab::{Lab, Node, Pod};
 use super::inventory;
 use super::stage::Stage;
 use crate::lab::{LabLease, tables};
-use crate::terminal::Tone;
+use crate::screen::Ink;
 
 /// A ping takes a millisecond; on a busy machine the first may be lost.
 pub const PING_LIMIT: Duration = Duration::from_secs(10);
@@ -34,7 +34,7 @@ pub fn kernels(stage: &mut Stage<'_>, lab: &Lab, leases: &[LabLease]) -> anyhow:
         "  fdb        that MAC is at this node, {public}: wrap the frame in UDP and send it there"
     ))?;
     for node in lab.nodes() {
-        stage.say(&format!("\n{}", stage.paint(Tone::Key, node.name())))?;
+        stage.say(&format!("\n{}", stage.paint(Ink::Key, node.name())))?;
         for (label, line) in inventory::of(node)? {
             stage.say(&format!("  {label:9}  {line}"))?;
         }

@@ -4,7 +4,8 @@ use std::io::{self, Write};
 
 use flannel_lab::Interrupt;
 
-use crate::terminal::{Terminal, Tone};
+use crate::screen::Ink;
+use crate::terminal::Terminal;
 
 /// Where the demo is shown.
 pub struct Stage<'a> {
@@ -22,7 +23,7 @@ impl<'a> Stage<'a> {
     pub fn scene(&mut self, title: &str) -> anyhow::Result<()> {
         self.interrupt.check()?;
         self.scene += 1;
-        let title = self.terminal.paint(Tone::Title, &format!("── {}. {title} ──", self.scene));
+        let title = self.terminal.paint(Ink::Title, &format!("── {}. {title} ──", self.scene));
         Ok(writeln!(self.terminal, "\n{title}")?)
     }
 
@@ -33,13 +34,13 @@ impl<'a> Stage<'a> {
 
     /// Shows something that is as it should be.
     pub fn good(&mut self, text: &str) -> io::Result<()> {
-        let text = self.paint(Tone::Good, text);
+        let text = self.paint(Ink::Good, text);
         self.say(&text)
     }
 
     /// Shows something that was broken.
     pub fn bad(&mut self, text: &str) -> io::Result<()> {
-        let text = self.paint(Tone::Bad, text);
+        let text = self.paint(Ink::Bad, text);
         self.say(&text)
     }
 
@@ -49,7 +50,7 @@ impl<'a> Stage<'a> {
     }
 
     /// The text in its tone.
-    pub fn paint(&self, tone: Tone, text: &str) -> String {
+    pub fn paint(&self, tone: Ink, text: &str) -> String {
         self.terminal.paint(tone, text)
     }
 }

@@ -9,7 +9,8 @@ use comfy_table::{Cell, Table};
 use flannel_lab::{Lab, LabError, Node, Pod};
 
 use super::{LabLease, leases_of};
-use crate::terminal::{Terminal, Tone, cell};
+use crate::screen::{Ink, cell};
+use crate::terminal::Terminal;
 
 /// Every node with its state, its lease and its pods.
 pub fn status(lab: &Lab, terminal: &Terminal) -> anyhow::Result<Table> {
@@ -17,7 +18,7 @@ pub fn status(lab: &Lab, terminal: &Terminal) -> anyhow::Result<Table> {
         leases_of(lab)?.into_iter().map(|lease| (lease.node.clone(), lease)).collect();
     let mut table = terminal.table(["node", "rack", "address", "pid", "flanneld", "pod subnet", "pods"]);
     for node in lab.nodes() {
-        let pid = node.pid().map_or_else(|| cell(Tone::Bad, "off"), Cell::new);
+        let pid = node.pid().map_or_else(|| cell(Ink::Bad, "off"), Cell::new);
         let subnets = leases.get(node.name()).map_or_else(|| "no lease".to_owned(), LabLease::subnets_shown);
         let address = Cell::new(node.v4());
         let (name, rack) = (Cell::new(node.name()), Cell::new(node.rack()));
@@ -38,8 +39,8 @@ pub fn status(lab: &Lab, terminal: &Terminal) -> anyhow::Result<Table> {
 fn readiness(node: &Node) -> Cell {
     match node.readiness() {
         _ if node.pid().is_none() => Cell::new(""),
-        Ok(()) => cell(Tone::Good, "ready"),
-        Err(why) => cell(Tone::Bad, why),
+        Ok(()) => cell(Ink::Good, "ready"),
+        Err(why) => cell(Ink::Bad, why),
     }
 }
 
@@ -77,8 +78,8 @@ pub fn pings(lab: &Lab, terminal: &Terminal) -> Result<(Table, usize), LabError>
 
 fn answered(answer: Option<Duration>) -> Cell {
     match answer {
-        Some(took) => cell(Tone::Good, format!("✓ {:.2} ms", took.as_secs_f64() * 1000.0)),
-        None => cell(Tone::Bad, "✗"),
+        Some(took) => cell(Ink::Good, format!("✓ {:.2} ms", took.as_secs_f64() * 1000.0)),
+        None => cell(Ink::Bad, "✗"),
     }
 }
 

@@ -10,7 +10,8 @@ use flannel_lab::{Backend, Families, Flanneld, Interrupt, Lab, LabOptions, Topol
 
 use super::{Name, name_option, tables};
 use crate::demo::draw;
-use crate::terminal::{Terminal, Tone};
+use crate::screen::Ink;
+use crate::terminal::Terminal;
 
 #[derive(Args)]
 pub struct UpArguments {
@@ -53,7 +54,7 @@ impl UpArguments {
             writeln!(terminal, "{}", tables::status(&lab, terminal)?)?;
         }
         let up = format!("lab {} is up after {:.1} s", lab.name(), start.elapsed().as_secs_f32());
-        writeln!(terminal, "{}", terminal.paint(Tone::Good, &up))?;
+        writeln!(terminal, "{}", terminal.paint(Ink::Good, &up))?;
         let name = name_option(lab.name());
         writeln!(terminal, "try   flannelctl lab ping{name}")?;
         writeln!(terminal, "      flannelctl lab break{name} worker1 link")?;
