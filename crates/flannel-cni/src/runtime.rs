@@ -34,13 +34,13 @@ use cache::Cache;
 pub const CACHE: &str = "/var/lib/cni";
 
 /// Calls the plugins of networks.
-pub struct Runtime {
+pub struct Runtime<'a> {
     path: Vec<PathBuf>,
     cache: Cache,
-    place: Box<dyn Place>,
+    place: Box<dyn Place + 'a>,
 }
 
-impl Runtime {
+impl<'a> Runtime<'a> {
     /// A runtime that finds plugins in these folders, the first that has one wins.
     pub fn new(path: Vec<PathBuf>) -> Self {
         Self { path, cache: Cache::new(CACHE.into()), place: Box::new(Here) }
@@ -52,7 +52,7 @@ impl Runtime {
     }
 
     /// The same with plugins that are looked for and run elsewhere; the cache stays here.
-    pub fn with_place(self, place: impl Place + 'static) -> Self {
+    pub fn with_place(self, place: impl Place + 'a) -> Self {
         Self { place: Box::new(place), ..self }
     }
 

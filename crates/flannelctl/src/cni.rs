@@ -122,7 +122,7 @@ impl Place {
         Ok(Network::find(&folder.unwrap_or_else(|| NETWORKS.into()), &self.network)?)
     }
 
-    fn runtime(&self) -> Runtime {
+    fn runtime(&self) -> Runtime<'static> {
         let path = self.cni_path.clone().or_else(|| variable("CNI_PATH"));
         let path = path.unwrap_or_else(|| PLUGINS.into());
         Runtime::new(env::split_paths(&path).collect()).with_cache(&self.cache_dir)
@@ -194,7 +194,7 @@ fn valid(keep: &[AttachmentId], living: Option<Vec<AttachmentId>>) -> Valid {
 }
 
 /// The attachments whose namespace is there; one that cannot be looked at counts as there.
-fn living(runtime: &Runtime) -> anyhow::Result<Vec<AttachmentId>> {
+fn living(runtime: &Runtime<'_>) -> anyhow::Result<Vec<AttachmentId>> {
     let records = runtime.records()?.into_iter().map(|record| record.container);
     let is_there =
         |container: &Container| !matches!(sandbox::find(container.netns.as_deref()), Ok(Sandbox::Gone));

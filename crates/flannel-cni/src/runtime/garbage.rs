@@ -29,7 +29,7 @@ impl Valid {
     }
 }
 
-impl Runtime {
+impl Runtime<'_> {
     /// Removes the attachments of a network that are not valid, and lets its plugins remove what they know of.
     /// Goes on after failures, and reports all.
     pub fn gc(&self, network: &Network, valid: &Valid) -> Result<(), RuntimeError> {

@@ -43,7 +43,7 @@ enum Failing {
     GoesOn,
 }
 
-impl Runtime {
+impl Runtime<'_> {
     /// Attaches a container; gives what the last plugin answered. What a failed ADD did is undone.
     pub fn add(&self, network: &Network, container: &Container) -> Result<Answer, RuntimeError> {
         check(network, container)?;

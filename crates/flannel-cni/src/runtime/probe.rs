@@ -16,7 +16,7 @@ use crate::json::Object;
 use crate::request::Command;
 use crate::version::Version;
 
-impl Runtime {
+impl Runtime<'_> {
     /// Checks that all plugins of a network are there and speak its version; gives the capabilities of them all.
     pub fn validate(&self, network: &Network) -> Result<BTreeSet<String>, RuntimeError> {
         let wanted = if network.version.is_empty() { "0.1.0" } else { &network.version };

@@ -45,7 +45,7 @@ impl Stage {
         fs::write(self.path("bin").join(format!("{plugin}.{command}")), script).unwrap();
     }
 
-    pub fn runtime(&self) -> Runtime {
+    pub fn runtime(&self) -> Runtime<'static> {
         Runtime::new(vec![self.path("bin")]).with_cache(self.path("cni"))
     }
 
