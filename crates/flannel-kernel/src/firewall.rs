@@ -4,5 +4,7 @@
 
 mod abi;
 pub mod conntrack;
+pub mod iptables;
+pub mod localnet;
 mod netfilter;
 pub mod nft;

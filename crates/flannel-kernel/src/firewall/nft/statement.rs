@@ -9,6 +9,7 @@ use flannel_plan::mac::Mac;
 use ipnet::IpNet;
 
 use super::instruction::read_extension;
+use crate::firewall::netfilter::text;
 
 /// Whether a match wants the value or anything but it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -189,5 +190,14 @@ impl Rule {
             Statement::Verdict(Verdict::Jump(chain) | Verdict::Goto(chain)) => Some(chain.as_str()),
             _ => None,
         })
+    }
+
+    /// Its comment, or the one that iptables gave it, which is a match of its own.
+    pub fn any_comment(&self) -> Option<String> {
+        let comment_of_iptables = |statement: &Statement| match statement.extension() {
+            Some((name, bytes)) if name == "comment" => Some(text(bytes)),
+            _ => None,
+        };
+        self.comment.clone().or_else(|| self.statements.iter().find_map(comment_of_iptables))
     }
 }

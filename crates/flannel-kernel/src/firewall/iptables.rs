@@ -1,0 +1,215 @@
+//! iptables by its programs: one `iptables-save` to look, one `iptables-restore` to change.
+//!
+//! There are two flavours. That of nftables keeps its rules where [`super::nft`] finds them, too: what only has
+//! to be looked up or deleted needs no program. The legacy one keeps them in tables of its own.
+
+mod legacy;
+mod saved;
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+pub use legacy::legacy_table;
+pub use saved::{Saved, SavedRule, quoted, words};
+
+use super::nft::{self, Nft};
+
+/// Where programs are looked for if nobody says.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// IPv4 or IPv6: each has its own programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Family {
+    /// `iptables`.
+    Ipv4,
+    /// `ip6tables`.
+    Ipv6,
+}
+
+impl Family {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Ipv4, Self::Ipv6];
+
+    fn program(self) -> &'static str {
+        match self {
+            Self::Ipv4 => "iptables",
+            Self::Ipv6 => "ip6tables",
+        }
+    }
+
+    /// The table `nat` of the flavour of nftables.
+    pub fn nat(self) -> nft::Table {
+        match self {
+            Self::Ipv4 => nft::Table { family: nft::Family::Ipv4, name: "nat" },
+            Self::Ipv6 => nft::Table { family: nft::Family::Ipv6, name: "nat" },
+        }
+    }
+}
+
+/// Where the rules of a program are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flavour {
+    /// In nftables.
+    Nftables,
+    /// In tables of its own.
+    Legacy,
+}
+
+/// What cannot be done.
+#[derive(Debug, thiserror::Error)]
+pub enum IptablesError {
+    /// A program cannot be run.
+    #[error("cannot run {program}: {why}")]
+    Run {
+        /// The program.
+        program: String,
+        /// Why.
+        why: std::io::Error,
+    },
+    /// A program failed.
+    #[error("{program} failed: {words}")]
+    Failed {
+        /// The program.
+        program: String,
+        /// What it said.
+        words: String,
+    },
+    /// The table holds rules that iptables cannot read, so what it shows is not what is there.
+    #[error("{program} cannot read table {table}: it holds rules that another program wrote by nftables")]
+    Incompatible {
+        /// The program.
+        program: String,
+        /// The table.
+        table: String,
+    },
+}
+
+/// The programs of one family.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Iptables {
+    family: Family,
+    folder: PathBuf,
+    /// What stands between `iptables` and `-save` in the names: nothing, or `-legacy`.
+    infix: &'static str,
+    flavour: Flavour,
+}
+
+impl Iptables {
+    /// The programs that this host calls by their plain names; none if it has none.
+    pub fn find(family: Family) -> Option<Self> {
+        let mut found = Self::find_named(family, "")?;
+        found.flavour = found.ask_flavour();
+        Some(found)
+    }
+
+    /// The programs of the legacy flavour, by whatever name.
+    pub fn find_legacy(family: Family) -> Option<Self> {
+        let is_legacy = |found: &Self| found.flavour == Flavour::Legacy;
+        Self::find(family).filter(is_legacy).or_else(|| Self::find_named(family, "-legacy"))
+    }
+
+    fn find_named(family: Family, infix: &'static str) -> Option<Self> {
+        let restore = format!("{}{infix}-restore", family.program());
+        let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+        let folder = std::env::split_paths(&path).find(|folder| is_program(&folder.join(&restore)))?;
+        Some(Self { family, infix, flavour: Flavour::Legacy, folder })
+    }
+
+    /// Most hosts have links to one program of many names, which tells the flavour; else it has to be asked.
+    fn ask_flavour(&self) -> Flavour {
+        let real = std::fs::canonicalize(self.program("-restore")).unwrap_or_default();
+        let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let version = || match run(Command::new(self.program("")).arg("--version"), None) {
+            Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
+            Err(_) => String::new(),
+        };
+        let is_nftables = name.contains("nft") || !name.contains("legacy") && version().contains("nf_tables");
+        if is_nftables { Flavour::Nftables } else { Flavour::Legacy }
+    }
+
+    /// Where the rules are.
+    pub fn flavour(&self) -> Flavour {
+        self.flavour
+    }
+
+    /// The family.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    /// Whether the kernel can do what the programs want of it.
+    pub fn is_usable(&self) -> bool {
+        match self.flavour {
+            Flavour::Nftables => Nft::open().and_then(|mut nft| nft.generation()).is_ok(),
+            Flavour::Legacy => legacy::is_loaded(self.family) || self.lists_a_chain(),
+        }
+    }
+
+    /// The kernel may have to load what it needs, which only the program makes it do.
+    fn lists_a_chain(&self) -> bool {
+        let mut command = Command::new(self.program(""));
+        command.args(["-w", "-t", "filter", "-S", "INPUT"]);
+        run(&mut command, None).is_ok_and(|output| output.status.success())
+    }
+
+    /// All chains and rules of a table.
+    pub fn save(&self, table: &str) -> Result<Saved, IptablesError> {
+        let program = self.program("-save");
+        let output = self.checked(Command::new(&program).args(["-t", table]), None)?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let said = String::from_utf8_lossy(&output.stderr);
+        if text.contains("is incompatible, use 'nft'") || said.contains("is incompatible, use 'nft'") {
+            let program = program.display().to_string();
+            return Err(IptablesError::Incompatible { program, table: table.to_owned() });
+        }
+        Ok(Saved::parse(&text))
+    }
+
+    /// Makes all changes of a script or none; chains that it does not name stay as they are.
+    pub fn restore(&self, script: &str) -> Result<(), IptablesError> {
+        let program = self.program("-restore");
+        self.checked(Command::new(&program).args(["-w", "-n"]), Some(script)).map(|_| ())
+    }
+
+    /// Whether a rule is there, in the program's own eyes.
+    pub fn has_rule(&self, table: &str, chain: &str, rule: &[String]) -> Result<bool, IptablesError> {
+        let program = self.program("");
+        let mut command = Command::new(&program);
+        command.args(["-w", "-t", table, "-C", chain]).args(rule);
+        run(&mut command, None)
+            .map(|output| output.status.success())
+            .map_err(|why| IptablesError::Run { program: program.display().to_string(), why })
+    }
+
+    fn program(&self, suffix: &str) -> PathBuf {
+        self.folder.join(format!("{}{}{suffix}", self.family.program(), self.infix))
+    }
+
+    fn checked(&self, command: &mut Command, script: Option<&str>) -> Result<Output, IptablesError> {
+        let program = Path::new(command.get_program()).display().to_string();
+        match run(command, script) {
+            Ok(output) if output.status.success() => Ok(output),
+            Ok(output) => {
+                let words = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
+                Err(IptablesError::Failed { program, words })
+            }
+            Err(why) => Err(IptablesError::Run { program, why }),
+        }
+    }
+}
+
+fn is_program(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+fn run(command: &mut Command, script: Option<&str>) -> Result<Output, std::io::Error> {
+    let input = if script.is_some() { Stdio::piped() } else { Stdio::null() };
+    let mut child = command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    if let (Some(mut stdin), Some(script)) = (child.stdin.take(), script) {
+        // A program that stopped reading says why in a moment.
+        let _ = stdin.write_all(script.as_bytes());
+    }
+    child.wait_with_output()
+}

@@ -1,0 +1,126 @@
+//! iptables: its programs, and its rules where they are without the programs.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod sandbox;
+
+use flannel_kernel::firewall::iptables::*;
+use flannel_kernel::firewall::nft::{Nft, Statement, Step, Transaction};
+use rustix::thread::UnshareFlags;
+use sandbox::*;
+
+const SCRIPT: &str = r#"*nat
+:CNI-7acf - [0:0]
+-A POSTROUTING -s 10.0.0.1 -m comment --comment "name: \"mynet\" id: \"c0ffee\"" -j CNI-7acf
+-A CNI-7acf ! -d 224.0.0.0/4 -j MASQUERADE
+COMMIT
+"#;
+
+fn saved() -> Saved {
+    Saved {
+        chains: ["PREROUTING", "INPUT", "OUTPUT", "POSTROUTING", "CNI-7acf"].map(str::to_owned).into(),
+        rules: vec![
+            SavedRule {
+                chain: "POSTROUTING".to_owned(),
+                text: r#"-s 10.0.0.1/32 -m comment --comment "name: \"mynet\" id: \"c0ffee\"" -j CNI-7acf"#
+                    .to_owned(),
+            },
+            SavedRule { chain: "CNI-7acf".to_owned(), text: "! -d 224.0.0.0/4 -j MASQUERADE".to_owned() },
+        ],
+    }
+}
+
+fn contains(bytes: &[u8], text: &str) -> bool {
+    bytes.windows(text.len()).any(|window| window == text.as_bytes())
+}
+
+/// A namespace with a `/run` of its own, where legacy iptables has its lock.
+#[allow(unsafe_code, reason = "a thread of its own gets mounts of its own")]
+fn in_a_namespace_with_a_lock(test: impl FnOnce() + Send) {
+    in_a_namespace(|| {
+        // SAFETY: the descriptors of the thread stay shared.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
+        sh("mount --make-rprivate / && mount -t tmpfs none /run");
+        test();
+    });
+}
+
+/// Runs a test with the programs of both flavours.
+fn with_both(test: impl Fn(Iptables) + Send + Sync) {
+    in_a_namespace_with_a_lock(|| {
+        let iptables = Iptables::find(Family::Ipv4).unwrap();
+        assert!(iptables.is_usable());
+        test(iptables);
+        test(Iptables::find_legacy(Family::Ipv4).unwrap());
+    });
+}
+
+#[test]
+fn a_script_is_restored_and_saved_by_both_flavours() {
+    with_both(|iptables| {
+        iptables.restore(SCRIPT).unwrap();
+        assert_eq!(iptables.save("nat").unwrap(), saved());
+        let rule = ["!", "-d", "224.0.0.0/4", "-j", "MASQUERADE"].map(str::to_owned);
+        assert!(iptables.has_rule("nat", "CNI-7acf", &rule).unwrap());
+        assert!(!iptables.has_rule("nat", "CNI-7acf", &rule[1..]).unwrap());
+    });
+}
+
+#[test]
+fn a_script_that_fails_says_why_and_changes_nothing() {
+    with_both(|iptables| {
+        let script = SCRIPT.replace("MASQUERADE", "NOWHERE");
+        let error = iptables.restore(&script).unwrap_err().to_string();
+        assert!(error.contains("iptables") && error.contains("-restore failed: "), "{error}");
+        assert!(!iptables.save("nat").unwrap().has_chain("CNI-7acf"));
+    });
+}
+
+#[test]
+fn the_legacy_table_is_read_without_being_made() {
+    in_a_namespace_with_a_lock(|| {
+        assert_eq!(legacy_table(Family::Ipv4, "nat"), Ok(None));
+        assert_eq!(legacy_table(Family::Ipv4, "nat"), Ok(None));
+        Iptables::find_legacy(Family::Ipv4).unwrap().restore(SCRIPT).unwrap();
+        let table = legacy_table(Family::Ipv4, "nat").unwrap().unwrap();
+        assert!(contains(&table, "CNI-7acf\0") && contains(&table, r#"id: "c0ffee""#));
+        assert!(!contains(&table, "CNI-7acff"));
+        assert_eq!(legacy_table(Family::Ipv6, "nat"), Ok(None));
+        Iptables::find_legacy(Family::Ipv6).unwrap().restore("*nat\n:CNI-6 - [0:0]\nCOMMIT\n").unwrap();
+        assert!(contains(&legacy_table(Family::Ipv6, "nat").unwrap().unwrap(), "CNI-6\0"));
+    });
+}
+
+#[test]
+fn rules_of_the_nftables_flavour_are_seen_and_deleted_without_a_program() {
+    in_a_namespace(|| {
+        let iptables = Iptables::find(Family::Ipv4).unwrap();
+        assert_eq!(iptables.flavour(), Flavour::Nftables);
+        iptables.restore(SCRIPT).unwrap();
+        let mut nft = Nft::open().unwrap();
+        let table = Family::Ipv4.nat();
+        let rule = nft.rules(table, "POSTROUTING").unwrap().remove(0);
+        assert_eq!(rule.rule.statements[0], Statement::source(ip("10.0.0.1")));
+        assert_eq!(rule.rule.target(), Some("CNI-7acf"));
+        assert_eq!(rule.rule.any_comment().as_deref(), Some(r#"name: "mynet" id: "c0ffee""#));
+
+        let chain = || "CNI-7acf".to_owned();
+        let mut transaction = Transaction::default();
+        transaction.push(Step::DeleteRule(table, "POSTROUTING".to_owned(), rule.handle));
+        transaction.push(Step::FlushChain(table, chain()));
+        transaction.push(Step::DeleteChain(table, chain()));
+        nft.commit(&transaction).unwrap();
+        let empty = Saved { chains: saved().chains[..4].to_vec(), rules: vec![] };
+        assert_eq!(iptables.save("nat").unwrap(), empty);
+    });
+}
+
+#[test]
+fn a_table_that_iptables_cannot_read_is_an_error_and_not_empty() {
+    in_a_namespace(|| {
+        let iptables = Iptables::find(Family::Ipv4).unwrap();
+        iptables.restore(SCRIPT).unwrap();
+        sh("nft add rule ip nat CNI-7acf ip daddr 10.0.0.1-10.0.0.9 fib saddr type local accept");
+        let error = iptables.save("nat").unwrap_err();
+        assert!(matches!(error, IptablesError::Incompatible { .. }), "{error}");
+    });
+}
