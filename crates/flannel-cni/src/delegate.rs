@@ -113,16 +113,18 @@ fn spawn<V: AsRef<OsStr>>(path: &Path, environment: &[(&str, V)]) -> std::io::Re
     let mut process = Process::new(path);
     process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     process.envs(environment.iter().map(|(key, value)| (key, value)));
-    let mut left = BUSY_TRIES;
-    loop {
-        match process.spawn() {
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::TXTBSY) && left > 0 => {
-                left -= 1;
-                std::thread::sleep(BUSY_PAUSE);
-            }
+    when_not_busy(|| process.spawn(), BUSY_PAUSE)
+}
+
+/// Tries again while somebody writes the program, and tells it if that does not end.
+fn when_not_busy<T>(mut start: impl FnMut() -> std::io::Result<T>, pause: Duration) -> std::io::Result<T> {
+    for _ in 0..BUSY_TRIES {
+        match start() {
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::TXTBSY) => std::thread::sleep(pause),
             outcome => return outcome,
         }
     }
+    start()
 }
 
 /// Writes and reads at the same time: neither side's pipe may fill up and stop the other.
@@ -175,3 +177,6 @@ pub fn read_result(stdout: &[u8], config: &Map<String, Value>) -> Result<Attachm
     };
     Attachment::from_output(&map, version).map_err(|error| CniError::internal(error.msg))
 }
+
+#[cfg(test)]
+mod tests;

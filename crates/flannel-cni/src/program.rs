@@ -167,3 +167,6 @@ fn tell_of_bugs() {
         std::process::exit(1);
     }));
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::delegate;
 use crate::error::{CniError, code};
-use crate::record::{self, Records};
+use crate::record::{self, Record, Records};
 use crate::request::Request;
 use crate::result::Attachment;
 use crate::version::Version;
@@ -20,6 +20,8 @@ use config::{Config, data_dir};
 pub fn add(request: &Request) -> Result<Attachment, CniError> {
     let config = Config::read(request)?;
     let delegate = config.delegate(Some(&subnet::load(config.subnet_file)?))?;
+    // A record of a delegate that was never there would keep DEL from ever ending.
+    delegate::find_in_path(kind(&delegate), &request.path)?;
     Records::new(data_dir(request)?).save(request, &delegate)?;
     delegate::add(request, kind(&delegate), &delegate)
 }
@@ -35,20 +37,24 @@ pub fn del(request: &Request) -> Result<(), CniError> {
     }
     // A record of another network is of a time before this one was renamed, or of another interface.
     if saved.is_none_or(|saved| record::name(saved) != Some(&request.network)) {
-        del_by_todays_configuration(request)?;
+        del_by_todays_configuration(request, record.as_ref())?;
     }
     record.map_or(Ok(()), |record| records.forget(&record))
 }
 
 /// Nothing is lost by asking the delegate: it takes away what is there. But a container that could never have
 /// been attached must not be stuck for ever because it cannot be asked.
-fn del_by_todays_configuration(request: &Request) -> Result<(), CniError> {
+fn del_by_todays_configuration(request: &Request, record: Option<&Record>) -> Result<(), CniError> {
     let config = match Config::read(request) {
         Ok(config) => config,
         Err(why) => return note(&why),
     };
     let env = subnet::load(config.subnet_file);
     let delegate = config.delegate(env.as_ref().ok())?;
+    match delegate::find_in_path(kind(&delegate), &request.path) {
+        Err(why) if record.is_none() => return note(&why),
+        _ => {}
+    }
     match delegate::del(request, kind(&delegate), &with_previous(request, &delegate)) {
         Err(why) if env.is_err() => note(&why),
         outcome => outcome,
