@@ -14,6 +14,9 @@ const SUBNET_FILE: &str = "/run/flannel/subnet.env";
 /// Where Go's plugin keeps its state.
 const DATA_DIR: &str = "/var/lib/cni/flannel";
 
+/// A network for documents, which no node has.
+const NOBODYS: &str = "192.0.2.0/24";
+
 /// The keys of the plugin.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Config<'a> {
@@ -44,8 +47,8 @@ impl<'a> Config<'a> {
         })
     }
 
-    /// The delegate's configuration. Without what flanneld wrote it lacks the ranges: enough to give back what
-    /// was taken, not to take anything.
+    /// The delegate's configuration. Without what flanneld wrote it is enough to give back what was taken, not to
+    /// take anything.
     pub(super) fn delegate(&self, env: Option<&SubnetEnv>) -> Result<Map<String, Value>, CniError> {
         let mut delegate = self.delegate.map_or_else(Map::new, |delegate| delegate.map().clone());
         if let Some(runtime_config) = self.runtime_config {
@@ -71,7 +74,11 @@ impl<'a> Config<'a> {
     fn ipam(&self, env: Option<&SubnetEnv>) -> Result<Map<String, Value>, CniError> {
         let mut ipam = self.ipam.map_or_else(Map::new, |ipam| ipam.map().clone());
         default(&mut ipam, "type", "host-local");
-        let Some(env) = env else { return Ok(ipam) };
+        let Some(env) = env else {
+            // host-local finds what a container has by its name, but wants to see a range.
+            default(&mut ipam, "ranges", json!([[{"subnet": NOBODYS}]]));
+            return Ok(ipam);
+        };
         let ranges = in_order(&env.subnets).map(|subnet| json!([{"subnet": subnet.to_string()}]));
         ipam.insert("ranges".into(), ranges.collect());
         let mut routes = self.ipam.map_or(Ok(None), |ipam| ipam.list("routes"))?.cloned().unwrap_or_default();

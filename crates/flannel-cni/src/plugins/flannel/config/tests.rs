@@ -100,7 +100,7 @@ fn version_and_runtime_config_are_handed_on_and_nothing_else() {
 fn without_subnets_the_delegate_can_only_give_back() {
     let expected = json!({
         "name": "cbr0", "type": "bridge", "ipMasq": true, "isGateway": true,
-        "ipam": {"type": "host-local", "dataDir": "/d"},
+        "ipam": {"type": "host-local", "dataDir": "/d", "ranges": [[{"subnet": "192.0.2.0/24"}]]},
     });
     assert_eq!(made(json!({"ipam": {"dataDir": "/d"}}), None), Ok(expected));
 }
