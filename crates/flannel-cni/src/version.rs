@@ -88,7 +88,7 @@ impl fmt::Display for Version {
 }
 
 /// The numbers of any version's text, to be compared: one to three of them, missing ones are 0.
-pub fn numbers(text: &str) -> Result<[u64; 3], CniError> {
+pub fn numbers(text: &str) -> Result<[i64; 3], CniError> {
     if text.is_empty() {
         return Ok([0, 1, 0]);
     }
