@@ -312,6 +312,7 @@ fn a_delegate_that_is_not_there_is_named() {
     assert_eq!(node.records(), [""; 0]);
     std::fs::remove_file(node.stage.path("bin/bridge")).unwrap();
     assert_eq!(node.call("DEL").run().exit, 0, "nothing was attached");
+    assert_eq!(node.call("STATUS").run().error().0, 50);
     node.stage.write("data/c0ffee01", "");
     let lost = format!("failed to find plugin \"bridge\" in path [{bin}]");
     assert_eq!(node.call("DEL").run().error(), (999, lost), "something was");

@@ -92,10 +92,10 @@ pub fn gc(request: &Request) -> Result<(), CniError> {
 
 /// Can containers be attached? Not before flanneld wrote the node's subnets, and not if the delegate cannot.
 pub fn status(request: &Request) -> Result<(), CniError> {
+    let unavailable = |why: CniError| CniError { code: code::NOT_AVAILABLE, ..why };
     let config = Config::read(request)?;
-    let env =
-        subnet::load(config.subnet_file).map_err(|why| CniError { code: code::NOT_AVAILABLE, ..why })?;
-    let delegate = config.delegate(Some(&env))?;
+    let delegate = config.delegate(Some(&subnet::load(config.subnet_file).map_err(unavailable)?))?;
+    delegate::find_in_path(kind(&delegate), &request.path).map_err(unavailable)?;
     delegate::status(request, kind(&delegate), &delegate)
 }
 
