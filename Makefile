@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench fuzz fuzz-build build clean programs pinned lab-programs fuzz-tools
+.PHONY: help demo test lint bench peers test-peers fuzz fuzz-build build clean programs pinned lab-programs cni-programs fuzz-tools
 # Verbs share the target folder, so `make lint test` runs them one after the other.
 .NOTPARALLEL:
 
@@ -28,7 +28,7 @@ demo: pinned lab-programs ## build, then see two racks of nodes come up, break a
 	cargo build -p flanneld -p flannelctl
 	scripts/as-root target/debug/flannelctl lab demo
 
-test: programs lab-programs ## run every test, those in network namespaces too (root)
+test: programs lab-programs cni-programs ## run every test, those in network namespaces too (root)
 	scripts/check-flags
 	cargo test --workspace --no-fail-fast
 
@@ -37,6 +37,7 @@ lint: pinned fuzz-tools ## formatting, clippy, licences, bans, rustdoc, and that
 	cargo fmt --all --check
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	scripts/check-cni-crates
 	RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps
 	target/tools/bin/cargo-deny --log-level error check bans licenses sources
 	$(FUZZ) build --dev
@@ -44,6 +45,13 @@ lint: pinned fuzz-tools ## formatting, clippy, licences, bans, rustdoc, and that
 bench: pinned lab-programs ## measure against the goals, optimised (root)
 	cargo build --release -p flanneld -p flannelctl -p flannel-bench
 	scripts/as-root target/release/flannel-bench
+
+peers: ## build the Go programs that we are tested against, once, into target/peers/bin
+	@scripts/build-peers
+
+test-peers: programs lab-programs cni-programs peers ## run the tests that need the Go programs, podman and containerd (root)
+	@scripts/need-packages podman:podman containerd:containerd runc:runc busybox:busybox-static
+	CNI_PLUGINS="$(CURDIR)/target/peers/bin" cargo test -p conformance-tests -- --peers
 
 fuzz: fuzz-tools ## run every fuzz target for SECONDS_EACH (20) seconds
 	@for target in $$($(FUZZ) list); do \
@@ -71,6 +79,9 @@ pinned:
 lab-programs:
 	@scripts/need-packages ip:iproute2 bridge:iproute2 ping:iputils-ping unshare:util-linux nsenter:util-linux \
 	    setpriv:util-linux mount:mount tcpdump:tcpdump hostname:hostname kill:procps
+
+cni-programs:
+	@scripts/need-packages /usr/lib/cni/bridge:containernetworking-plugins nft:nftables iptables-save:iptables
 
 fuzz-tools: pinned
 	@scripts/need-packages c++:g++

@@ -1,0 +1,180 @@
+//! Runs scenarios on plugins, side by side, and tells what came of each: ok, FAILED, known, or not run.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use crate::scenario::{NotRun, Others};
+use crate::{Known, Plugins, Scenario, Site, Stage, Suite};
+
+/// What came of a scenario on some plugins.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Outcome {
+    Ok,
+    Known(&'static str),
+    NotRun(String),
+    Failed(String),
+}
+
+/// What the command line asks for; what cargo passes for Rust's own harness is taken and ignored.
+#[derive(Debug, Default)]
+struct Wishes {
+    filters: Vec<String>,
+    peers: bool,
+    list: bool,
+}
+
+impl Wishes {
+    fn read() -> Self {
+        let mut wishes = Self::default();
+        for word in std::env::args().skip(1) {
+            match &*word {
+                "--peers" => wishes.peers = true,
+                "--list" => wishes.list = true,
+                _ if word.starts_with('-') => {}
+                _ => wishes.filters.push(word),
+            }
+        }
+        wishes
+    }
+
+    fn wants(&self, scenario: &Scenario) -> bool {
+        let path = scenario.path();
+        self.filters.is_empty() || self.filters.iter().any(|filter| path.contains(filter))
+    }
+}
+
+/// Runs a suite as the command line wants it.
+pub fn run(suite: &Suite) -> ExitCode {
+    let wishes = Wishes::read();
+    let scenarios: Vec<_> = suite.scenarios.iter().filter(|scenario| wishes.wants(scenario)).collect();
+    if wishes.list {
+        scenarios.iter().for_each(|scenario| say(&format!("{}: test", scenario.title())));
+        return ExitCode::SUCCESS;
+    }
+    set_hook(Box::new(remember));
+    let plugins = Plugins::chosen();
+    let tasks: Vec<_> =
+        scenarios.iter().flat_map(|scenario| plugins.iter().map(move |set| (*scenario, set))).collect();
+    let names: Vec<&str> = plugins.iter().map(|set| &*set.name).collect();
+    say(&format!("\nrunning {} scenarios on {}", scenarios.len(), names.join(", ")));
+    let start = Instant::now();
+    let outcomes = side_by_side(&tasks, |(scenario, set)| {
+        let outcome = judge(suite.known, scenario, set, wishes.peers);
+        tell(&outcome, &format!("{} {}", set.name, scenario.title()));
+        outcome
+    });
+    conclude(&outcomes, start)
+}
+
+/// As many workers as it takes to keep the cores busy: most of the time is spent waiting for processes to end.
+fn side_by_side<T: Sync>(tasks: &[T], work: impl Fn(&T) -> Outcome + Sync) -> Vec<Outcome> {
+    let workers = thread::available_parallelism().map_or(2, NonZero::get) * 2;
+    let (next, outcomes) = (AtomicUsize::new(0), Mutex::new(BTreeMap::new()));
+    thread::scope(|scope| {
+        for _ in 0..workers {
+            scope.spawn(|| {
+                while let Some((place, task)) = take(&next, tasks) {
+                    let outcome = work(task);
+                    outcomes.lock().unwrap().insert(place, outcome);
+                }
+            });
+        }
+    });
+    outcomes.into_inner().unwrap().into_values().collect()
+}
+
+fn take<'a, T>(next: &AtomicUsize, tasks: &'a [T]) -> Option<(usize, &'a T)> {
+    let place = next.fetch_add(1, Ordering::SeqCst);
+    tasks.get(place).map(|task| (place, task))
+}
+
+/// Tries a scenario in each of its versions, and holds it against what is known.
+fn judge(known: &[Known], scenario: &Scenario, plugins: &Plugins, peers: bool) -> Outcome {
+    if scenario.peers && !peers {
+        return Outcome::NotRun("needs what `make test-peers` has".into());
+    }
+    if !plugins.have(scenario.plugin) {
+        return Outcome::NotRun(format!("{} has no {} plugin", plugins.name, scenario.plugin));
+    }
+    let versions = scenario.versions.iter().filter(|version| plugins.speaks(scenario.plugin, version));
+    let outcomes: Vec<_> = versions.map(|version| attempt(scenario, plugins, version)).collect();
+    let Some(worst) = outcomes.iter().max().cloned() else {
+        return Outcome::NotRun(format!("{} speaks none of {:?}", scenario.plugin, scenario.versions));
+    };
+    let failures: Vec<_> = outcomes.iter().filter_map(failure).collect();
+    match known.iter().find(|known| known.is_about(scenario, plugins)) {
+        Some(known) if !failures.is_empty() => Outcome::Known(known.why),
+        Some(known) if worst == Outcome::Ok && known.on != Others::GoSometimes => {
+            Outcome::Failed(format!("is true here, though known.rs says: {}", known.why))
+        }
+        _ if failures.is_empty() => worst,
+        _ => Outcome::Failed(failures.join("\n    ")),
+    }
+}
+
+fn failure(outcome: &Outcome) -> Option<String> {
+    if let Outcome::Failed(why) = outcome { Some(why.clone()) } else { None }
+}
+
+fn attempt(scenario: &Scenario, plugins: &Plugins, version: &'static str) -> Outcome {
+    let play = || (scenario.play)(&Stage { plugins, version, site: Site::new() });
+    match catch_unwind(AssertUnwindSafe(play)) {
+        Ok(()) => Outcome::Ok,
+        Err(panic) => explain(panic.as_ref(), version),
+    }
+}
+
+thread_local! {
+    /// What the last panic of this thread said, and where.
+    static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// In place of printing: failures are told together with the scenario, at the end.
+fn remember(panic: &PanicHookInfo<'_>) {
+    let place =
+        panic.location().map(|place| format!("{}:{}", place.file(), place.line())).unwrap_or_default();
+    let text = format!("{place}: {}", panic.payload_as_str().unwrap_or("no words"));
+    LAST_PANIC.with(|last| last.replace(text));
+}
+
+fn explain(panic: &(dyn Any + Send), version: &str) -> Outcome {
+    match panic.downcast_ref::<NotRun>() {
+        Some(NotRun(why)) => Outcome::NotRun(why.clone()),
+        None => Outcome::Failed(format!("{version}: {}", LAST_PANIC.with(RefCell::take))),
+    }
+}
+
+fn tell(outcome: &Outcome, title: &str) {
+    match outcome {
+        Outcome::Ok => say(&format!("ok       {title}")),
+        Outcome::Known(why) => say(&format!("known    {title} ({why})")),
+        Outcome::NotRun(why) => say(&format!("not run  {title} ({why})")),
+        Outcome::Failed(why) => say(&format!("FAILED   {title}\n    {why}")),
+    }
+}
+
+fn conclude(outcomes: &[Outcome], start: Instant) -> ExitCode {
+    let count = |is: fn(&Outcome) -> bool| outcomes.iter().filter(|outcome| is(outcome)).count();
+    let failed = count(|outcome| matches!(outcome, Outcome::Failed(_)));
+    let passed = count(|outcome| *outcome == Outcome::Ok);
+    let known = count(|outcome| matches!(outcome, Outcome::Known(_)));
+    let not_run = count(|outcome| matches!(outcome, Outcome::NotRun(_)));
+    let seconds = start.elapsed().as_secs_f32();
+    say(&format!(
+        "\n{passed} passed, {failed} failed, {known} known, {not_run} not run, in {seconds:.1} s\n"
+    ));
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+#[allow(clippy::print_stdout, reason = "the harness's report is what it is for")]
+fn say(line: &str) {
+    println!("{line}");
+}

@@ -1,0 +1,140 @@
+//! What a scenario is: a sentence about behaviour, the versions it is true for, and a function that tries it.
+
+use std::panic::resume_unwind;
+
+use serde_json::{Value, json};
+
+use crate::{Call, Plugins, Site, version};
+
+/// Where a scenario plays: on which plugins, in which version.
+#[derive(Debug)]
+pub struct Stage<'a> {
+    /// The plugins under test.
+    pub plugins: &'a Plugins,
+    /// The version that configurations name.
+    pub version: &'static str,
+    /// A host of its own.
+    pub site: Site,
+}
+
+impl Stage<'_> {
+    /// A call of one of the plugins, as `c0ffee01` with `eth0` in `pod1`.
+    pub fn call(&self, command: &str, plugin: &str, config: &Value) -> Call<'_> {
+        Call::new(&self.site, &self.plugins.folder, plugin, command).config(config)
+    }
+
+    /// A configuration of this version: a network's name and type, and what is given.
+    pub fn config(&self, name: &str, kind: &str, rest: Value) -> Value {
+        let mut config = json!({"cniVersion": self.version, "name": name, "type": kind});
+        let Value::Object(rest) = rest else { panic!("a configuration is an object") };
+        config.as_object_mut().unwrap().extend(rest);
+        config
+    }
+
+    /// Whether the version is that one or a later one.
+    pub fn at_least(&self, oldest: &str) -> bool {
+        version::at_least(self.version, oldest)
+    }
+}
+
+/// A sentence about behaviour and how it is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// The module, which tells the plugin.
+    pub module: &'static str,
+    /// The sentence.
+    pub name: &'static str,
+    /// The plugin that must be there.
+    pub plugin: &'static str,
+    /// The versions it is tried in.
+    pub versions: &'static [&'static str],
+    /// Whether it needs what only `make test-peers` has.
+    pub peers: bool,
+    /// Tries it; a panic is a failure.
+    pub play: fn(&Stage),
+}
+
+impl Scenario {
+    /// The module and the name of the function, as `known.rs` and the command line know it.
+    pub fn path(&self) -> String {
+        let module = self.module.split_once("::").map_or(self.module, |(_, module)| module);
+        format!("{module}::{}", self.name)
+    }
+
+    /// The module and the sentence, to be read.
+    pub fn title(&self) -> String {
+        let path = self.path();
+        let (module, name) = path.rsplit_once("::").unwrap_or(("", &path));
+        format!("{module}: {}", name.replace('_', " "))
+    }
+}
+
+/// Scenarios, and what is known about plugins that are not ours.
+#[derive(Debug, Default)]
+pub struct Suite {
+    /// In the order they are told.
+    pub scenarios: Vec<Scenario>,
+    /// What plugins of others do otherwise.
+    pub known: &'static [Known],
+}
+
+/// A scenario that is not true on plugins of others, and why. If it is true after all, the run fails: the table is kept honest.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// Which plugins: all of Go's, or only those that do not speak CNI 1.1.0 yet.
+    pub on: Others,
+    /// `module::name` of the scenario.
+    pub scenario: &'static str,
+    /// Why it differs.
+    pub why: &'static str,
+}
+
+/// Which plugins of others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Others {
+    /// All of Go's.
+    Go,
+    /// Go's before 1.2, which do not speak CNI 1.1.0.
+    OldGo,
+    /// All of Go's, but only now and then: a race, or a matter of the order of a map.
+    GoSometimes,
+}
+
+impl Known {
+    /// Whether it is about this scenario on these plugins.
+    pub fn is_about(&self, scenario: &Scenario, plugins: &Plugins) -> bool {
+        let old = !plugins.speaks("host-local", "1.1.0");
+        self.scenario == scenario.path() && !plugins.is_ours() && (self.on != Others::OldGo || old)
+    }
+}
+
+/// The reason why a scenario cannot be tried here; it is counted and told, and is neither a success nor a failure.
+#[derive(Debug)]
+pub struct NotRun(pub String);
+
+/// Ends a scenario that cannot be tried here.
+pub fn not_run(why: impl Into<String>) -> ! {
+    resume_unwind(Box::new(NotRun(why.into())))
+}
+
+/// Lists the scenarios of a module: the plugin they are about, and the versions they are tried in.
+#[macro_export]
+macro_rules! scenarios {
+    (peers $plugin:literal: $($versions:expr => $($name:ident),+;)+) => {
+        $crate::scenarios!(@list true, $plugin, $($versions => $($name),+;)+);
+    };
+    ($plugin:literal: $($versions:expr => $($name:ident),+;)+) => {
+        $crate::scenarios!(@list false, $plugin, $($versions => $($name),+;)+);
+    };
+    (@list $peers:literal, $plugin:literal, $($versions:expr => $($name:ident),+;)+) => {
+        /// The scenarios of this file.
+        pub const SCENARIOS: &[$crate::Scenario] = &[$($($crate::Scenario {
+            module: module_path!(),
+            name: stringify!($name),
+            plugin: $plugin,
+            versions: $versions,
+            peers: $peers,
+            play: $name,
+        }),+),+];
+    };
+}

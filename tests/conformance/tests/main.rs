@@ -1,0 +1,32 @@
+//! The CNI specification as scenarios. Needs root, and a flannel-cni built before: `cargo build -p flannel-cni`.
+//!
+//! `CNI_PLUGINS=/opt/cni/bin` runs them on other plugins, `ours:/usr/lib/cni` on two sets. A word on the command
+//! line chooses scenarios whose `module::name` contains it. `--peers` adds what needs Go's newest plugins, cnitool,
+//! podman and containerd.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
+
+mod host_local;
+mod known;
+mod loopback;
+mod skeleton;
+
+use std::process::ExitCode;
+
+use conformance_tests::{Suite, harness};
+
+fn main() -> ExitCode {
+    let files = [
+        skeleton::SCENARIOS,
+        loopback::SCENARIOS,
+        host_local::store::SCENARIOS,
+        host_local::addresses::SCENARIOS,
+        host_local::config::SCENARIOS,
+        host_local::garbage::SCENARIOS,
+    ];
+    harness::run(&Suite { scenarios: files.concat(), known: known::KNOWN })
+}
