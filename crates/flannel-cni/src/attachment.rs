@@ -19,6 +19,9 @@ use crate::result::{Attachment, Interface, Ip, Route};
 /// The place of the pod's interface in a result: behind the bridge and the host's end of the cable.
 const POD: i64 = 2;
 
+/// The scope of a route whose destinations are on the wire; larger ones are on the host itself.
+const SCOPE_LINK: u8 = 253;
+
 /// What the bridge routes for its pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Router {
@@ -79,15 +82,17 @@ pub fn gateways(ips: &[Ip]) -> Vec<IpNet> {
     gateways
 }
 
-/// What the pod's device gets: a route without a gateway goes by the first gateway of its family, if there is one.
+/// What the pod's device gets: a route without a gateway goes by the first gateway of its family, if there is one
+/// and the route may lead beyond the wire.
 pub fn wiring(attachment: &Attachment, device: u32, double_check: DoubleCheck) -> Wiring {
-    let gateway_of = |dst: IpNet| {
-        let mut gateways = attachment.ips.iter().filter_map(|ip| ip.gateway);
-        gateways.find(|gateway| Family::of(*gateway) == Family::of_net(dst))
+    let gateway_of = |route: &Route| {
+        let leads_beyond = route.scope.is_none_or(|scope| scope < SCOPE_LINK);
+        let mut gateways = attachment.ips.iter().filter_map(|ip| ip.gateway).filter(|_| leads_beyond);
+        gateways.find(|gateway| Family::of(*gateway) == Family::of_net(route.dst))
     };
     let route = |route: &Route| PodRoute {
         destination: route.dst,
-        via: route.gw.or_else(|| gateway_of(route.dst)),
+        via: route.gw.or_else(|| gateway_of(route)),
         metric: route.priority,
         table: route.table,
         scope: route.scope,

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use sandbox::*;
 
 const BRIDGE_MAC: Mac = Mac([0xfe, 0, 0, 0, 0, 1]);
-const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// Runs a test in a namespace of its own that plays the host, with another that plays the pod.
 fn with_a_pod(test: impl FnOnce(&mut Stack, &File) + Send) {

@@ -85,7 +85,7 @@ fn tell(place: &Place, stale: &[IpNet], missing: &[IpNet]) {
     let _ = writeln!(
         std::io::stderr(),
         "{name} already has an IP address different from {new}: {old} stays beside it, since pods on {name} \
-         may use it; it goes when a pod is attached and no other is there, or with `ip addr del`"
+         may use it; when they are gone, remove it with `ip addr del`"
     );
 }
 

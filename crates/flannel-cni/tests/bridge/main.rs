@@ -1,0 +1,15 @@
+//! The bridge plugin in namespaces of its own, as a runtime calls it: what it answers, what `ip` and `bridge`
+//! see afterwards, and what is left when something goes wrong.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+#![allow(clippy::print_stderr, reason = "a test that cannot run says so")]
+
+mod check;
+mod concurrent;
+mod config;
+mod failures;
+mod frames;
+mod gateway;
+mod housekeeping;
+mod lifecycle;
+mod stage;
+mod vlan;
