@@ -34,7 +34,8 @@ fn call(stage: &Stage, step: &Value, command: &str, pod: &Path) -> Outcome {
     config["subnetFile"] = stage.text("subnet.env").into();
     config["dataDir"] = stage.text("flannel").into();
     config["ipam"]["dataDir"] = stage.text("networks").into();
-    call_of(stage, step).env("CNI_COMMAND", command).env("CNI_NETNS", pod).config(&config).run()
+    let call = call_of(stage, step).env("CNI_COMMAND", command).env("CNI_NETNS", pod).config(&config);
+    call.run_folder(stage.path("run")).run()
 }
 
 #[test]

@@ -132,6 +132,17 @@ impl Call {
         self
     }
 
+    /// The same with another folder in the place of `/run`.
+    pub fn run_folder(mut self, folder: PathBuf) -> Self {
+        fs::create_dir_all(&folder).unwrap();
+        let plugin = std::mem::replace(&mut self.program, "/usr/bin/unshare".into());
+        let script = "mount --bind \"$0\" /run && exec \"$1\"";
+        let arguments: [OsString; 6] =
+            ["-m".into(), "sh".into(), "-c".into(), script.into(), folder.into(), plugin.into()];
+        self.arguments.splice(0..0, arguments);
+        self
+    }
+
     pub fn config(self, config: &Value) -> Self {
         self.stdin(config.to_string())
     }
