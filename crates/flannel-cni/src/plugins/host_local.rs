@@ -28,6 +28,7 @@ use crate::error::{CniError, code};
 use crate::request::Request;
 use crate::result::{Attachment, Dns, Ip};
 
+pub use self::in_use::InUseError;
 pub use self::machine::Machine;
 
 /// How often a choice is made anew when the folder turns out to be another than we knew.

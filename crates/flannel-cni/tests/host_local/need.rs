@@ -3,12 +3,15 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::symlink;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use flannel_cni::plugins::host_local::Machine;
 use flannel_cni::version::Version;
 use flannel_kernel::netns::{Namespace, run_inside};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 
 use crate::place::{Place, owned_by};
@@ -68,11 +71,14 @@ fn ours_of_this_boot_are_not_freed_even_if_nothing_uses_them() {
 fn nothing_is_freed_if_nobody_can_tell_what_is_in_use() {
     let mut place = Place::new();
     let config = full(&place);
-    place.machine.in_use = |_| Err("cannot list neighbours: out of memory".into());
+    place.machine.in_use = |_| Err(Errno::NOMEM.into());
     let mut request = place.request(flannel_cni::request::Command::Add, "a", &config);
     request.netns = None;
     let error = place.add_request(&request).unwrap_err();
-    assert_eq!(error.details, "nor can any be freed: cannot list neighbours: out of memory");
+    assert_eq!(
+        error.details,
+        "nor can any be freed: cannot list neighbours: Cannot allocate memory (os error 12)"
+    );
     assert_eq!(place.reservations().len(), 4);
 }
 
@@ -154,4 +160,27 @@ fn a_pod_a_neighbour_a_route_and_an_address_of_the_host_use_an_address() {
         place.add("b", &config).unwrap();
     })
     .unwrap();
+}
+
+#[test]
+fn a_namespace_without_a_process_uses_its_addresses_if_it_has_a_name_beside_the_containers() {
+    let mut place = Place::new();
+    place.machine = Machine { boot: place.machine.boot, run: place.machine.run, ..Machine::this() };
+    place.write("198.18.252.2", &owned_by("go"));
+    let config = place.config(Version::NEWEST, &json!({ "subnet": "198.18.252.0/30" }));
+    let mut request = place.request(flannel_cni::request::Command::Add, "a", &config);
+    let names = tempfile::tempdir().unwrap();
+    request.netns = Some(names.path().join("new"));
+    let pod = Pod::start();
+    let process = pod.0.id();
+    sh(&format!("nsenter -t {process} -n ip address add 198.18.252.2/30 dev lo"));
+    // An open file keeps the namespace when its last process is gone.
+    let held = File::open(format!("/proc/{process}/ns/net")).unwrap();
+    let name = names.path().join("pod");
+    symlink(format!("/proc/{}/fd/{}", std::process::id(), held.as_raw_fd()), &name).unwrap();
+    std::fs::write(names.path().join("lost"), "a file where a namespace was mounted").unwrap();
+    drop(pod);
+    place.add_request(&request).unwrap_err();
+    std::fs::remove_file(name).unwrap();
+    assert_eq!(place.add_request(&request), Ok(vec!["198.18.252.2/30".into()]));
 }

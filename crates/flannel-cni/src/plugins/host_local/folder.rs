@@ -11,8 +11,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps, XattrFlags, flock, fstat,
-    openat, statat, unlinkat,
+    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags,
+    flock, fstat, openat, statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
@@ -25,7 +25,7 @@ const LOCK: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP);
 /// An owner is an id and an interface name; anything longer is none of ours.
 const LONGEST: u64 = 4096;
 const MOST_TRIES: usize = 100;
-/// How far in the past our mark on the folder is: more than the coarsest clock of a file system.
+/// How far in the past our mark on the folder is, in seconds: clocks are set back by less.
 const BACK: i64 = 3;
 
 /// A folder that is locked until it is dropped.
@@ -94,16 +94,16 @@ impl Folder {
         Ok((stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or_default()))
     }
 
-    /// Sets the time of the last change to one that no change of somebody else can give, and returns it as
-    /// the file system keeps it.
+    /// Sets the time of the last change to one that no change of somebody else can give.
     ///
     /// Others' changes carry the kernel's clock, which is coarse: one right after ours would carry the same
-    /// time as ours. So ours is put into the past, where no later change can be.
-    pub fn mark(&self) -> Result<Time, Errno> {
+    /// time as ours. So ours is put into the past, where no later change can be. None if the file system
+    /// keeps no such times: two marks of ours might then be alike.
+    pub fn mark(&self) -> Result<Option<Time>, Errno> {
         let now = clock_gettime(ClockId::Realtime);
         let past = Timespec { tv_sec: now.tv_sec - BACK, tv_nsec: now.tv_nsec };
-        rustix::fs::futimens(&self.folder, &Timestamps { last_access: now, last_modification: past })?;
-        self.changed()
+        set_changed(&self.folder, past)?;
+        Ok(Some(self.changed()?).filter(|kept| *kept == (past.tv_sec, past.tv_nsec)))
     }
 
     /// The addresses that have a file here, and the file.
@@ -223,9 +223,13 @@ fn fill(file: &OwnedFd, owner: &[u8], boot: Option<&str>) -> Result<FileId, Errn
     }
     // The kernel's clock is coarse, and inodes are used again at once: without a finer time, a file of
     // somebody else that takes the place of this one in the same moment could not be told from it.
-    let now = clock_gettime(ClockId::Realtime);
-    rustix::fs::futimens(file, &Timestamps { last_access: now, last_modification: now })?;
+    set_changed(file, clock_gettime(ClockId::Realtime))?;
     Ok(file_id(&fstat(file)?))
+}
+
+fn set_changed(file: &OwnedFd, time: Timespec) -> Result<(), Errno> {
+    let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
+    rustix::fs::futimens(file, &Timestamps { last_access, last_modification: time })
 }
 
 /// Writes all bytes at a place of a file.

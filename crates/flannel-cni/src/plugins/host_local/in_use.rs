@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use flannel_kernel::netns::{Namespace, NetnsError, run_inside};
-use flannel_kernel::{Kernel, Linux};
+use flannel_kernel::{Kernel, Linux, LookError};
 use flannel_plan::family::Family;
 use flannel_plan::look::{Look, Scope};
 use rustix::io::Errno;
@@ -23,28 +23,44 @@ use super::neighbours;
 const NAMED: [&str; 2] = ["/run/netns", "/run/docker/netns"];
 const HERE: &str = "/proc/thread-self/ns/net";
 
+/// Why nobody can tell which addresses are in use.
+#[derive(Debug, thiserror::Error)]
+pub enum InUseError {
+    /// The host or a namespace cannot be looked at.
+    #[error(transparent)]
+    Look(#[from] LookError),
+    /// A namespace cannot be entered.
+    #[error(transparent)]
+    Enter(#[from] NetnsError),
+    /// The kernel does not tell its neighbours.
+    #[error("cannot list neighbours: {0}")]
+    Neighbours(#[from] Errno),
+    /// The namespaces cannot be found.
+    #[error("cannot find network namespaces: {0}")]
+    Find(#[from] io::Error),
+}
+
 /// The addresses in use; `netns` is the namespace of a container, beside which those of others are found.
-pub fn addresses(netns: Option<&Path>) -> Result<BTreeSet<IpAddr>, String> {
+pub fn addresses(netns: Option<&Path>) -> Result<BTreeSet<IpAddr>, InUseError> {
     let host = look()?;
     let mut used: BTreeSet<IpAddr> = host.addresses.iter().map(|fact| fact.address.addr()).collect();
     let destinations = host.routes.iter().map(|fact| fact.route.destination);
     used.extend(
         destinations.filter(|net| net.prefix_len() == Family::of_net(*net).bits()).map(|net| net.addr()),
     );
-    used.extend(neighbours::reachable().map_err(|errno| format!("cannot list neighbours: {errno}"))?);
-    for namespace in others(netns).map_err(|error| format!("cannot find network namespaces: {error}"))? {
+    used.extend(neighbours::reachable()?);
+    for namespace in others(netns)? {
         match run_inside(&Namespace::AtPath(namespace), look) {
             Ok(look) => used.extend(look?.addresses.iter().map(|fact| fact.address.addr())),
             Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(error.to_string()),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(used)
 }
 
-fn look() -> Result<Look, String> {
-    let looked = Linux::open().and_then(|mut linux| linux.look(&Scope::default()));
-    looked.map_err(|error| error.to_string())
+fn look() -> Result<Look, LookError> {
+    Linux::open()?.look(&Scope::default())
 }
 
 /// The process ended, the name was taken away, or it is the name of something else.

@@ -230,7 +230,7 @@ impl<'a> Ledger<'a> {
         let (bytes, offset) = index::encode_records(&self.records, self.saved);
         // In this order: whenever we are killed, what is written does not fit the folder's time.
         let Ok(()) = write_at(cache, &bytes, offset) else { return };
-        let Ok(seal) = self.folder.mark() else { return };
+        let Ok(Some(seal)) = self.folder.mark() else { return };
         let boot = self.machine.boot.as_deref().unwrap_or_default();
         let _ = write_at(cache, &index::encode_header(self.records.len(), seal, boot), 0);
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use super::in_use;
+use super::in_use::{self, InUseError};
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const RUN: &str = "/run/flannel-cni/host-local";
@@ -18,7 +18,7 @@ pub struct Machine {
     /// The kernel's name for this boot; none if it does not say, then nothing is ever of another boot.
     pub boot: Option<String>,
     /// The addresses that something on this machine uses; the path is the namespace of the container.
-    pub in_use: fn(Option<&Path>) -> Result<BTreeSet<IpAddr>, String>,
+    pub in_use: fn(Option<&Path>) -> Result<BTreeSet<IpAddr>, InUseError>,
 }
 
 impl Machine {
