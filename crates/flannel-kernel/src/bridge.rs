@@ -7,8 +7,8 @@ use crate::abi::{
     AF_BRIDGE, BRIDGE_VLAN_INFO_PVID, BRIDGE_VLAN_INFO_RANGE_BEGIN, BRIDGE_VLAN_INFO_RANGE_END,
     BRIDGE_VLAN_INFO_UNTAGGED, IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_AF_SPEC, IFLA_BR_VLAN_FILTERING,
     IFLA_BRIDGE_VLAN_INFO, IFLA_BRPORT_ISOLATED, IFLA_BRPORT_MODE, IFLA_IFNAME, IFLA_INFO_DATA,
-    IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA, IFLA_INFO_SLAVE_KIND, IFLA_LINKINFO, IFLA_MTU, NLM_F_CREATE,
-    NLM_F_EXCL, RTM_DELLINK, RTM_NEWLINK, RTM_SETLINK,
+    IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA, IFLA_INFO_SLAVE_KIND, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU,
+    NLM_F_CREATE, NLM_F_EXCL, RTM_DELLINK, RTM_NEWLINK, RTM_SETLINK,
 };
 use crate::link::header;
 use crate::netlink::{Outbox, Refusal, Writer};
@@ -51,7 +51,7 @@ pub struct PortVlans {
 }
 
 impl Stack {
-    /// Makes a bridge, switched on.
+    /// Makes a bridge, switched on; until a port is up it has no carrier, and hence no link-local address.
     pub fn create_bridge(&mut self, bridge: &NewBridge) -> Result<(), Refusal> {
         let flags = if bridge.promiscuous { IFF_UP | IFF_PROMISC } else { IFF_UP };
         self.socket.request(Outbox::of(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |message| {
@@ -67,6 +67,14 @@ impl Stack {
                     info.nest(IFLA_INFO_DATA, |data| data.attribute(IFLA_BR_VLAN_FILTERING, &[1]));
                 }
             });
+        }))
+    }
+
+    /// Makes a device a port of a bridge.
+    pub fn set_master(&mut self, index: u32, bridge: u32) -> Result<(), Refusal> {
+        self.socket.request(Outbox::of(RTM_NEWLINK, 0, |message| {
+            message.header(&header(index, 0, 0));
+            message.number(IFLA_MASTER, bridge);
         }))
     }
 

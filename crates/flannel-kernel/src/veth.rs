@@ -14,7 +14,7 @@ use crate::link::header;
 use crate::netlink::{Outbox, Refusal};
 use crate::stack::Stack;
 
-/// A pair to be made: this end a port of a bridge and switched on, the other end switched off.
+/// A pair to be made: this end switched on, the other end switched off.
 ///
 /// Both get a hardware address: the host's device daemon leaves a device alone that was given one, and changes
 /// the address of others when it finds the time.
@@ -24,8 +24,8 @@ pub struct NewVeth<'a> {
     pub name: LinkName,
     /// The hardware address of this end.
     pub mac: Mac,
-    /// The bridge.
-    pub master: u32,
+    /// The bridge that this end is a port of.
+    pub master: Option<u32>,
     /// The name of the other end.
     pub peer: LinkName,
     /// The hardware address of the other end.
@@ -47,8 +47,10 @@ impl Stack {
             message.header(&header(0, IFF_UP, IFF_UP));
             message.text(IFLA_IFNAME, veth.name.as_str());
             message.attribute(IFLA_ADDRESS, &veth.mac.0);
-            message.number(IFLA_MASTER, veth.master);
-            message.number(IFLA_TXQLEN, 0);
+            if let Some(bridge) = veth.master {
+                message.number(IFLA_MASTER, bridge);
+                message.number(IFLA_TXQLEN, 0); // as Go's plugin makes ports
+            }
             if let Some(mtu) = veth.mtu {
                 message.number(IFLA_MTU, mtu);
             }

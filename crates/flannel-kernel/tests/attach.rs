@@ -32,11 +32,11 @@ fn bridge() -> NewBridge {
     NewBridge { name: name("cni0"), mac: BRIDGE_MAC, mtu: None, vlan_filtering: false, promiscuous: false }
 }
 
-fn veth<'a>(master: u32, pod: &'a File) -> NewVeth<'a> {
+fn veth<'a>(bridge: u32, pod: &'a File) -> NewVeth<'a> {
     NewVeth {
         name: name("veth1"),
         mac: mac(1),
-        master,
+        master: Some(bridge),
         peer: name("eth0"),
         peer_mac: mac(2),
         peer_namespace: Some(pod.as_fd()),

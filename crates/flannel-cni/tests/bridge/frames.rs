@@ -34,14 +34,16 @@ fn a_pod_is_attached_checked_and_detached_without_addresses() {
 }
 
 #[test]
-fn a_version_that_can_tell_addresses_only_is_refused_before_anything_is_made() {
+fn a_version_that_can_tell_addresses_only_attaches_and_cannot_say_so() {
     for version in ["0.1.0", "0.2.0"] {
         on_a_host(|stage| {
             let config = frames_only(stage, version, json!({}));
             let pod = stage.pod("c0ffee01");
             assert_eq!(stage.add(&pod, &config), internal("cannot convert: no valid IP addresses"));
-            assert_eq!(devices(), [""; 0]);
+            // Go's plugin leaves the pod attached, and upstream's tests look for it.
+            assert_eq!(devices(), ["cni0", "veth"]);
             assert_eq!(stage.del(&pod, &config), Ok(Value::Null));
+            assert_eq!(devices(), ["cni0"]);
         });
     }
 }
@@ -53,6 +55,8 @@ fn the_inside_stays_off_if_that_is_asked_for() {
             let config = frames_only(stage, version, json!({"disableContainerInterface": true}));
             let pod = stage.pod("c0ffee01");
             stage.add(&pod, &config).unwrap();
+            // Upstream's tests take it for granted.
+            assert!(sh("ip -6 addr show dev cni0 scope link").contains("fe80:"));
             let link = pod.inside(|| sh("ip link show eth0"));
             assert!(link.contains("state DOWN") && !link.contains(",UP"), "{link}");
             assert_eq!(pod.lines("ip -o addr show dev eth0"), [""; 0]);

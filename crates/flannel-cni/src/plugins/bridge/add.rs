@@ -15,7 +15,6 @@ use crate::attachment::{self, Router};
 use crate::error::CniError;
 use crate::request::Request;
 use crate::result::{Attachment, Interface};
-use crate::version::Version;
 use crate::{delegate, macspoof, masquerade, sandbox};
 
 /// As long as Go's plugin waits for a port, all its pauses together.
@@ -24,10 +23,6 @@ const PORT_LIMIT: Duration = Duration::from_millis(2550);
 /// Attaches a pod.
 pub fn add(request: &Request) -> Result<Attachment, CniError> {
     let config = Config::read(request)?;
-    if config.ipam.is_none() && request.version < Version::V0_3_0 {
-        // A result of that age can tell addresses only: better said before anything is made.
-        return Err(CniError::internal("cannot convert: no valid IP addresses"));
-    }
     let ifname = request.ifname.parse().map_err(|why| CniError::internal(format!("{why}")))?;
     let mut host = host::open()?;
     let bridge = host::ensure_bridge(&mut host, &config)?;

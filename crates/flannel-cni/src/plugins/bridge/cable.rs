@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 
+use flannel_kernel::Refusal;
 use flannel_kernel::bridge::{Port, PortVlans};
 use flannel_kernel::stack::{Device, Stack};
 use flannel_kernel::sysctl;
@@ -33,7 +34,7 @@ pub(super) fn lay(
     let mut veth = NewVeth {
         name: port_name()?,
         mac: random_mac()?,
-        master: bridge,
+        master: Some(bridge),
         peer: ifname,
         peer_mac,
         peer_namespace: Some(sandbox.as_fd()),
@@ -116,20 +117,14 @@ pub(super) fn vlan_gateway(
     config: &Config,
 ) -> Result<Device, CniError> {
     let text = format!("{}.{vlan}", bridge.name);
-    let failed = format!("failed to create vlan veth interface {text:?}");
+    let failed = format!("failed to create vlan interface {text:?}");
     let name: LinkName = text.parse().map_err(|why| CniError::internal(format!("{failed}: {why}")))?;
     let find = |host: &mut Stack| host.device(name).map_err(refused(format_args!("{failed}")));
     let gateway = match find(host)? {
         Some(found) => found,
         None => {
-            let port = lay_vlan_cable(host, bridge, name).map_err(|why| why.context(&failed))?;
-            if let Some(port) = port {
-                let set = set_vlans(host, &port, bridge, &vlans(config, bridge, Some(vlan), &[]));
-                if let Err(why) = set {
-                    let _ = host.remove(port.index); // the first error is the one to tell
-                    return Err(why);
-                }
-            }
+            let vlans = vlans(config, bridge, Some(vlan), &[]);
+            lay_vlan_cable(host, bridge, name, &vlans).map_err(|why| why.context(&failed))?;
             find(host)?.ok_or_else(|| CniError::internal("somebody removed it").context(&failed))?
         }
     };
@@ -139,24 +134,40 @@ pub(super) fn vlan_gateway(
     Ok(gateway)
 }
 
-/// Makes the cable and gives its port; none if another ADD was faster.
-fn lay_vlan_cable(host: &mut Stack, bridge: &Device, name: LinkName) -> Result<Option<Device>, CniError> {
+/// Makes the cable, unless another ADD was faster; what is only half made is taken back.
+fn lay_vlan_cable(
+    host: &mut Stack,
+    bridge: &Device,
+    name: LinkName,
+    vlans: &PortVlans,
+) -> Result<(), CniError> {
     let veth = NewVeth {
-        name: port_name()?,
+        name,
         mac: random_mac()?,
-        master: bridge.index,
-        peer: name,
+        master: None,
+        peer: port_name()?,
         peer_mac: random_mac()?,
         peer_namespace: None,
         mtu: Some(bridge.mtu),
     };
     match host.create_veth(&veth) {
         Ok(()) => {}
-        Err(why) if why.errno == Errno::EXIST => return Ok(None),
+        Err(why) if why.errno == Errno::EXIST => return Ok(()),
         Err(why) => return Err(CniError::internal(why.to_string())),
     }
-    refuse_routers(veth.name);
-    host.device(veth.name).map_err(|why| CniError::internal(why.to_string()))
+    plug_in(host, bridge, veth.peer, vlans).inspect_err(|_| {
+        let _ = remove(host, name); // the first error is the one to tell
+    })
+}
+
+fn plug_in(host: &mut Stack, bridge: &Device, port: LinkName, vlans: &PortVlans) -> Result<(), CniError> {
+    let failed = |why: Refusal| CniError::internal(why.to_string());
+    let found = host.device(port).map_err(failed)?;
+    let found = found.ok_or_else(|| CniError::internal(format!("somebody removed {port}")))?;
+    refuse_routers(port);
+    host.set_master(found.index, bridge.index).map_err(failed)?;
+    host.raise(found.index).map_err(failed)?;
+    set_vlans(host, &found, bridge, vlans)
 }
 
 /// Removes a cable by the name of the host's end.

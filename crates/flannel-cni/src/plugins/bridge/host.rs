@@ -1,11 +1,13 @@
 //! The host's side that all pods share: the bridge itself, and forwarding.
 
 use std::fmt;
+use std::net::Ipv6Addr;
 
 use flannel_kernel::Refusal;
 use flannel_kernel::bridge::NewBridge;
 use flannel_kernel::stack::{Device, Stack};
 use flannel_kernel::sysctl;
+use flannel_kernel::wiring::DoubleCheck;
 use flannel_plan::family::Family;
 use flannel_plan::mac::Mac;
 use ipnet::IpNet;
@@ -44,46 +46,64 @@ pub(super) fn random_mac() -> Result<Mac, CniError> {
 /// Finds or makes the bridge, and gives it as it is then: up, and promiscuous if that is asked for.
 pub(super) fn ensure_bridge(host: &mut Stack, config: &Config) -> Result<Device, CniError> {
     let name = config.bridge;
-    let failed = || format!("failed to create bridge {name:?}");
-    let find = |host: &mut Stack| host.device(name).map_err(refused(format_args!("{}", failed())));
-    let bridge = match find(host)? {
+    let failed = |why: String| CniError::internal(format!("failed to create bridge {name:?}: {why}"));
+    let refused = |why: Refusal| failed(why.to_string());
+    let bridge = match host.device(name).map_err(refused)? {
         Some(found) => found,
-        None => {
-            create(host, config).map_err(refused(format_args!("{}", failed())))?;
-            let gone = || CniError::internal("somebody removed it").context(failed());
-            find(host)?.ok_or_else(gone)?
-        }
+        None => create_bridge(host, config)?,
     };
     if &*bridge.kind != "bridge" {
-        return Err(
-            CniError::internal(format!("{name:?} already exists but is not a bridge")).context(failed())
-        );
+        return Err(failed(format!("{name:?} already exists but is not a bridge")));
     }
     if config.promiscuous && !bridge.promiscuous {
-        host.make_promiscuous(bridge.index).map_err(refused(format_args!("{}", failed())))?;
+        host.make_promiscuous(bridge.index).map_err(refused)?;
     }
     // The host's own routers must not come from a pod.
     let _ = sysctl::set(&format!("net/ipv6/conf/{name}/accept_ra"), "0"); // a host may have no IPv6
     if !bridge.up {
-        host.raise(bridge.index).map_err(refused(format_args!("{}", failed())))?;
+        host.raise(bridge.index).map_err(refused)?;
     }
     Ok(bridge)
 }
 
 /// Makes the bridge, unless another ADD was faster.
-fn create(host: &mut Stack, config: &Config) -> Result<(), Refusal> {
-    let mac = random_mac().map_err(|_| Errno::IO)?;
+fn create_bridge(host: &mut Stack, config: &Config) -> Result<Device, CniError> {
+    let name = config.bridge;
+    let failed = |why: String| CniError::internal(format!("failed to create bridge {name:?}: {why}"));
     let bridge = NewBridge {
-        name: config.bridge,
-        mac,
+        name,
+        mac: random_mac()?,
         mtu: config.mtu,
         vlan_filtering: config.wants_vlans(),
         promiscuous: config.promiscuous,
     };
-    match host.create_bridge(&bridge) {
-        Err(why) if why.errno == Errno::EXIST => Ok(()),
-        outcome => outcome,
+    let created = host.create_bridge(&bridge);
+    let found = host.device(name).map_err(|why| failed(why.to_string()))?;
+    match (created, found) {
+        (Ok(()), Some(made)) => {
+            add_link_local(host, &made);
+            Ok(made)
+        }
+        (Err(why), Some(found)) if why.errno == Errno::EXIST => Ok(found),
+        (Err(why), _) => Err(failed(why.to_string())),
+        (Ok(()), None) => Err(failed("somebody removed it".into())),
     }
+}
+
+/// Gives a new bridge the link-local address that the kernel gives it only when the first pod is up, so that it
+/// has one from the start, as a bridge of Go's plugin.
+fn add_link_local(host: &mut Stack, bridge: &Device) {
+    const BY_MAC: &str = "0";
+    if sysctl::is(&format!("net/ipv6/conf/{}/addr_gen_mode", bridge.name), BY_MAC)
+        && let Ok(address) = IpNet::new(link_local(bridge.mac).into(), 64)
+    {
+        let _ = host.add_address(bridge.index, address, DoubleCheck::Asked); // the kernel will come to it
+    }
+}
+
+fn link_local(Mac([a, b, c, d, e, f]): Mac) -> Ipv6Addr {
+    let pair = |high: u8, low: u8| u16::from_be_bytes([high, low]);
+    Ipv6Addr::new(0xfe80, 0, 0, 0, pair(a ^ 0x02, b), pair(c, 0xff), pair(0xfe, d), pair(e, f))
 }
 
 /// Lets the host pass packets on, for the families of the gateways; a host that does is left alone.
@@ -101,4 +121,15 @@ pub(super) fn enable_forwarding(gateways: &[IpNet]) -> Result<(), CniError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_local_address_is_made_of_the_hardware_address_as_the_kernel_does() {
+        let mac: Mac = "d2:d5:db:5e:24:e8".parse().unwrap();
+        assert_eq!(link_local(mac).to_string(), "fe80::d0d5:dbff:fe5e:24e8");
+    }
 }
