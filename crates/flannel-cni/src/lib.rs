@@ -8,6 +8,7 @@
 pub mod attachment;
 pub mod delegate;
 pub mod error;
+mod firewall;
 pub mod install;
 pub mod json;
 pub mod macspoof;

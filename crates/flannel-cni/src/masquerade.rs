@@ -1,22 +1,65 @@
 //! Masquerade of one attachment (`ipMasq` of bridge): what leaves a container for another network gets the
 //! address of the host. Takes the addresses of the container, makes the same rules as Go's plugins.
+//!
+//! Rules are made by one backend and removed from both: the host, or its settings, may have changed since.
 
+mod iptables;
+mod nftables;
+
+use flannel_kernel::firewall::nft::{Nft, NftError, Transaction};
 use ipnet::IpNet;
 
 use crate::error::CniError;
+use crate::firewall::backend::Backend;
+use crate::firewall::{failure, repeat};
 use crate::request::Request;
 
+/// What is to be deleted.
+#[derive(Clone, Copy, Debug)]
+enum Meant<'a> {
+    /// Everything of one attachment, which has these addresses; none are known if there are none.
+    Attachment(&'a Request, &'a [IpNet]),
+    /// Everything of the request's network but what belongs to these containers and interfaces.
+    AllBut(&'a Request, &'a [(&'a str, &'a str)]),
+}
+
 /// Makes the rules for the addresses of an attachment; the backend is chosen as Go does if none is asked for.
-pub fn set_up(_request: &Request, _addresses: &[IpNet], _backend: Option<&str>) -> Result<(), CniError> {
-    Ok(())
+pub fn set_up(request: &Request, addresses: &[IpNet], backend: Option<&str>) -> Result<(), CniError> {
+    let unknown = |name: &str| CniError::internal(format!("unknown ipmasq backend {name:?}"));
+    let backend = match backend {
+        Some(name) => Backend::parse(name).ok_or_else(|| unknown(name))?,
+        None => Backend::of_this_host(),
+    };
+    match backend {
+        Backend::Iptables => iptables::set_up(request, addresses),
+        Backend::Nftables => nftables::set_up(request, addresses),
+    }
 }
 
 /// Removes the rules of an attachment, whichever backend made them; works without its addresses.
-pub fn tear_down(_request: &Request, _addresses: &[IpNet]) -> Result<(), CniError> {
-    Ok(())
+pub fn tear_down(request: &Request, addresses: &[IpNet]) -> Result<(), CniError> {
+    clean(Meant::Attachment(request, addresses))
 }
 
 /// Removes the rules of all attachments of this network but the valid ones: container and interface.
-pub fn gc(_request: &Request, _valid: &[(&str, &str)]) -> Result<(), CniError> {
-    Ok(())
+pub fn gc(request: &Request, valid: &[(&str, &str)]) -> Result<(), CniError> {
+    clean(Meant::AllBut(request, valid))
+}
+
+/// Removes in one transaction what lies in nftables, that of iptables too, and by its program what does not.
+fn clean(meant: Meant<'_>) -> Result<(), CniError> {
+    let by_netlink = repeat(|| {
+        let mut nft = Nft::open()?;
+        let mut transaction = Transaction::default();
+        match nftables::leftovers(&mut nft, meant) {
+            Ok(steps) => transaction.extend(steps),
+            // A kernel without nftables has no rules there.
+            Err(NftError::Look { .. }) if nft.generation().is_err() => return Ok(()),
+            Err(why) => return Err(why),
+        }
+        transaction.extend(iptables::leftovers(&mut nft, meant)?);
+        nft.commit(&transaction)
+    });
+    let by_netlink = by_netlink.map_err(|why| failure("cannot remove masquerading", &why));
+    by_netlink.and(iptables::clean_legacy(meant))
 }

@@ -1,0 +1,28 @@
+//! What masquerade and port mappings share: which firewall is used, by which names a rule says whose it is, and
+//! how a change is tried again.
+
+pub(crate) mod backend;
+pub(crate) mod names;
+
+use flannel_kernel::firewall::nft::NftError;
+
+use crate::error::CniError;
+
+/// How often a change is tried when others change the same objects.
+const MOST_TRIES: usize = 10;
+
+/// Tries again while others change the same objects.
+pub(crate) fn repeat<T>(mut attempt: impl FnMut() -> Result<T, NftError>) -> Result<T, NftError> {
+    for _ in 1..MOST_TRIES {
+        match attempt() {
+            Err(why) if why.is_a_race() => {}
+            outcome => return outcome,
+        }
+    }
+    attempt()
+}
+
+/// An error of nftables, with what an operator can do about it.
+pub(crate) fn failure(what: &str, why: &NftError) -> CniError {
+    CniError::internal(format!("{what}: {why}")).details(why.hint().unwrap_or_default())
+}

@@ -1,0 +1,125 @@
+//! Masquerade by nftables: one table for both families, a rule an address. The names and comments are Go's.
+
+use flannel_kernel::firewall::nft::{
+    Chain, Family, Hook, Kind, Listed, Nft, NftError, Rule, SourcePorts, Statement, Step, Table, Transaction,
+    Verdict,
+};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+
+use super::Meant;
+use crate::error::CniError;
+use crate::firewall::{failure, names, repeat};
+use crate::request::Request;
+
+const TABLE: Table = Table { family: Family::Inet, name: "cni_plugins_masquerade" };
+const TABLE_COMMENT: &str = "Masquerading for plugins from github.com/containernetworking/plugins";
+const CHECKS: &str = "masq_checks";
+const CHECKS_COMMENT: &str =
+    "Masquerade traffic from certain IPs to any (non-multicast) IP outside their subnet";
+const POSTROUTING: &str = "postrouting";
+const LONGEST_COMMENT: usize = 128;
+
+/// Makes the rules of an attachment; made again, they are the same.
+pub(super) fn set_up(request: &Request, addresses: &[IpNet]) -> Result<(), CniError> {
+    let comment = comment(&request.network, &request.ifname, &request.container_id);
+    let own: Vec<_> = addresses.iter().map(|address| rule(*address).comment(comment.as_str())).collect();
+    let attempt = || {
+        let mut nft = Nft::open()?;
+        let listed = nft.all_rules(TABLE)?;
+        let mut transaction = Transaction::default();
+        let postrouting = listed.iter().filter(|listed| listed.chain == POSTROUTING);
+        if !postrouting.map(|listed| &listed.rule).eq(&base_rules()) {
+            transaction.extend(base());
+        }
+        let stale: Vec<_> = listed.iter().filter(|listed| is_of(request, listed)).collect();
+        if !stale.iter().map(|listed| &listed.rule).eq(&own) {
+            transaction.extend(stale.into_iter().map(deletion));
+            transaction.extend(own.iter().map(|rule| Step::AddRule(TABLE, CHECKS.to_owned(), rule.clone())));
+        }
+        nft.commit(&transaction)
+    };
+    repeat(attempt).map_err(|why| failure("cannot set up masquerading", &why))
+}
+
+/// What has to be deleted.
+pub(super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Vec<Step>, NftError> {
+    let is_meant = |listed: &&Listed| match meant {
+        Meant::Attachment(request, _) => is_of(request, listed),
+        Meant::AllBut(request, valid) => is_garbage(request, valid, listed),
+    };
+    Ok(nft.rules(TABLE, CHECKS)?.iter().filter(is_meant).map(deletion).collect())
+}
+
+fn deletion(listed: &Listed) -> Step {
+    Step::DeleteRule(TABLE, listed.chain.clone(), listed.handle)
+}
+
+/// Whether a rule is the attachment's: by the container and the interface, whatever its network was called.
+fn is_of(request: &Request, listed: &Listed) -> bool {
+    let comment = listed.rule.comment.as_deref().unwrap_or_default();
+    let hashed = comment.split(',').next().and_then(|hashes| hashes.split_once('-'));
+    listed.chain == CHECKS
+        && hashed.is_some_and(|(_, own)| own == attachment_hash(&request.ifname, &request.container_id))
+}
+
+fn is_garbage(request: &Request, valid: &[(&str, &str)], listed: &Listed) -> bool {
+    let comment_of = |(container, ifname): &(&str, &str)| comment(&request.network, ifname, container);
+    listed.rule.comment.as_ref().is_some_and(|comment| {
+        comment.starts_with(&names::hash(&request.network, 16))
+            && !valid.iter().any(|valid| comment_of(valid) == *comment)
+    })
+}
+
+fn base() -> Vec<Step> {
+    let mut steps = vec![
+        Step::AddTable(TABLE, Some(TABLE_COMMENT)),
+        Step::AddChain(TABLE, Chain::plain(CHECKS).comment(CHECKS_COMMENT)),
+        Step::AddChain(TABLE, Chain::base(POSTROUTING, Kind::Nat, Hook::Postrouting, 100)),
+        Step::FlushChain(TABLE, POSTROUTING.to_owned()),
+    ];
+    steps.extend(base_rules().into_iter().map(|rule| Step::AddRule(TABLE, POSTROUTING.to_owned(), rule)));
+    steps
+}
+
+fn base_rules() -> [Rule; 3] {
+    let multicast =
+        |network| Rule::new([Statement::destination(network), Statement::Verdict(Verdict::Return)]);
+    let everything = Rule::new([Statement::Verdict(Verdict::Goto(CHECKS.to_owned()))]);
+    [multicast(MULTICAST_V4), multicast(MULTICAST_V6), everything]
+}
+
+const MULTICAST_V4: IpNet = IpNet::V4(Ipv4Net::new_assert(std::net::Ipv4Addr::new(224, 0, 0, 0), 4));
+const MULTICAST_V6: IpNet =
+    IpNet::V6(Ipv6Net::new_assert(std::net::Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8));
+
+fn rule(address: IpNet) -> Rule {
+    Rule::new([
+        Statement::source(address.addr()),
+        Statement::not_destination(address.trunc()),
+        Statement::Masquerade(SourcePorts::Kept),
+    ])
+}
+
+fn attachment_hash(ifname: &str, container: &str) -> String {
+    names::hash(&format!("{ifname}:{container}"), 16)
+}
+
+/// Two hashes for programs, then three names for people.
+fn comment(network: &str, ifname: &str, container: &str) -> String {
+    let hashes = format!("{}-{}", names::hash(network, 16), attachment_hash(ifname, container));
+    let mut comment = format!("{hashes}, net: {network}, if: {ifname}, id: {container}").replace('"', "");
+    comment.truncate(comment.floor_char_boundary(LONGEST_COMMENT));
+    comment
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_comment_is_the_one_of_go() {
+        let expected = "6fd94d501e58f0aa-287fc69eff0574a2, net: unit-test, if: eth0, id: one";
+        assert_eq!(comment("unit-test", "eth0", "one"), expected);
+        assert_eq!(comment("unit-test", "eth0", &"x".repeat(200)).len(), 128);
+    }
+}

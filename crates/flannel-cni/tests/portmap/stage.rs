@@ -1,0 +1,124 @@
+//! A namespace that plays the host, and calls of portmap in it.
+
+use std::path::Path;
+use std::process::Command;
+
+use flannel_cni::plugins::Plugin;
+use flannel_cni::program::answer;
+use flannel_cni::request::Environment;
+use flannel_kernel::netns::{Namespace, run_inside};
+use rustix::thread::UnshareFlags;
+use serde_json::{Value, json};
+
+/// What the plugin said when it failed: the code and the message.
+pub type Refusal = (u64, String);
+
+/// Runs a test on a host of its own, with a `/run` of its own, where legacy iptables has its lock.
+#[allow(unsafe_code, reason = "a thread of its own gets mounts of its own")]
+pub fn on_a_host(test: impl FnOnce() + Send) {
+    run_inside(&Namespace::Fresh, || {
+        // SAFETY: the descriptors of the thread stay shared.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
+        sh("mount --make-rprivate / && mount -t tmpfs none /run && ip link set lo up");
+        test();
+    })
+    .unwrap();
+}
+
+/// Runs commands of the shell on the host and gives what they print; they must not fail.
+pub fn sh(script: &str) -> String {
+    let out = Command::new("sh").args(["-e", "-c", script]).output().unwrap();
+    assert!(out.status.success(), "{script}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8(out.stdout).unwrap()
+}
+
+/// What `nft` lists.
+pub fn nft() -> String {
+    sh("nft -s list ruleset")
+}
+
+/// The chains and rules of the table nat, without counters and remarks.
+pub fn nat(program: &str) -> Vec<String> {
+    let saved = sh(&format!("{program} -t nat"));
+    saved.lines().filter(|line| line.starts_with([':', '-'])).map(without_counters).collect()
+}
+
+fn without_counters(line: &str) -> String {
+    line.split('[').next().unwrap().to_owned()
+}
+
+/// A call of a plugin.
+pub struct Call<'a> {
+    pub plugin: Plugin,
+    pub command: &'a str,
+    pub container: &'a str,
+    pub ifname: &'a str,
+    pub config: Value,
+}
+
+impl Call<'_> {
+    pub fn run(&self) -> Result<Value, Refusal> {
+        let environment = Environment {
+            command: self.command.into(),
+            container_id: self.container.into(),
+            netns: "/run/netns/pod1".into(),
+            ifname: self.ifname.into(),
+            path: "/nowhere".into(),
+            ..Environment::default()
+        };
+        let reply = answer(self.plugin, &environment, self.config.to_string().as_bytes());
+        let said = serde_json::from_str(&reply.stdout).unwrap_or(Value::Null);
+        if reply.status == 0 {
+            return Ok(said);
+        }
+        Err((said["code"].as_u64().unwrap(), said["msg"].as_str().unwrap().to_owned()))
+    }
+}
+
+/// portmap for the container `c0ffee01` and its `eth0`.
+pub fn portmap(command: &str, config: &Value) -> Result<Value, Refusal> {
+    portmap_for("c0ffee01", "eth0", command, config)
+}
+
+/// portmap for a container and its interface.
+pub fn portmap_for(container: &str, ifname: &str, command: &str, config: &Value) -> Result<Value, Refusal> {
+    Call { plugin: Plugin::Portmap, command, container, ifname, config: config.clone() }.run()
+}
+
+/// A configuration for a container of these addresses; the keys of `more` are added or replaced.
+pub fn config(addresses: &[&str], mappings: Value, more: Value) -> Value {
+    let ips: Vec<_> = addresses.iter().map(|address| json!({"interface": 1, "address": address})).collect();
+    let mut config = json!({
+        "cniVersion": "1.1.0",
+        "name": "mynet",
+        "type": "portmap",
+        "runtimeConfig": {"portMappings": mappings},
+        "prevResult": {
+            "cniVersion": "1.1.0",
+            "interfaces": [{"name": "cni0"}, {"name": "eth0", "sandbox": "/run/netns/pod1"}],
+            "ips": ips,
+        },
+    });
+    for (key, value) in more.as_object().unwrap() {
+        config[key] = value.clone();
+    }
+    config
+}
+
+/// What Go's plugins were asked, what they answered and what they left.
+pub fn golden(name: &str) -> Value {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(format!("{name}.json"));
+    std::fs::read_to_string(path).unwrap().parse().unwrap()
+}
+
+/// Puts the legacy programs in the place of the others, for this thread and those that it starts.
+pub fn with_legacy_iptables() {
+    sh("cp -a /etc/alternatives /run/alternatives
+        for program in iptables ip6tables; do
+            for suffix in '' -save -restore; do
+                ln -sf /usr/sbin/$program-legacy$suffix /run/alternatives/$program$suffix
+            done
+        done
+        mount --bind /run/alternatives /etc/alternatives");
+    assert!(sh("iptables --version").contains("legacy"));
+}
