@@ -1,0 +1,137 @@
+//! portmap: ports of the host lead to a container. It stands behind the plugin that made the container's
+//! addresses, and gives that plugin's answer on.
+//!
+//! The rules are those of Go's plugin, by iptables or nftables. Where no ports are asked for nothing is run; what
+//! may be left of an attachment is looked up without running anything.
+
+mod conditions;
+mod config;
+mod iptables;
+mod nftables;
+mod owner;
+
+use std::net::IpAddr;
+
+use flannel_kernel::firewall::conntrack;
+use flannel_kernel::firewall::localnet::let_localhost_reach;
+use flannel_kernel::firewall::nft::{Nft, NftError, Transaction};
+use ipnet::IpNet;
+
+use self::config::{Config, Transport, container_addresses, host_ports};
+use self::owner::{Meant, Owner};
+use crate::error::{CniError, code};
+use crate::firewall::backend::Backend;
+use crate::firewall::{failure, repeat};
+use crate::request::Request;
+use crate::result::Attachment;
+
+/// Makes the rules for the ports that the runtime asks for.
+pub fn add(request: &Request) -> Result<Attachment, CniError> {
+    let (config, previous) = read(request).map_err(unreadable)?;
+    let previous = previous.ok_or_else(|| CniError::internal("must be called as chained plugin"))?;
+    if config.mappings.is_empty() {
+        return Ok(previous);
+    }
+    let addresses = container_addresses(&previous, &request.ifname);
+    match config.backend().map_err(unreadable)? {
+        Backend::Iptables => iptables::set_up(request, &config, &addresses)?,
+        Backend::Nftables => nftables::set_up(request, &config, &addresses)?,
+    }
+    let is_udp = |mapping: &&config::Mapping| mapping.transport == Transport::UDP;
+    forget(config.mappings.iter().filter(is_udp).map(|mapping| mapping.host_port).collect());
+    if config.snat {
+        let_localhost_in(&addresses)?;
+    }
+    Ok(previous)
+}
+
+/// Removes what is left of an attachment, whichever backend and whichever plugin made it.
+pub fn del(request: &Request) -> Result<(), CniError> {
+    let outcome = clean(Meant::Attachment(&Owner::of(request)));
+    // A flow of before would go on to the address of a container that is gone, or to the next that has it.
+    forget(host_ports(request).1);
+    outcome
+}
+
+/// Are the rules there?
+pub fn check(request: &Request) -> Result<(), CniError> {
+    let (config, previous) = read(request)?;
+    let previous = previous.ok_or_else(|| CniError::internal("Required prevResult missing"))?;
+    if config.mappings.is_empty() {
+        return Ok(());
+    }
+    let addresses = container_addresses(&previous, &request.ifname);
+    match config.backend()? {
+        Backend::Iptables => iptables::check(request, &config, &addresses),
+        Backend::Nftables => nftables::check(request, &config, &addresses),
+    }
+}
+
+/// Removes the rules of all attachments of this network but the valid ones.
+pub fn gc(request: &Request) -> Result<(), CniError> {
+    match request.valid_attachments()? {
+        Some(valid) => clean(Meant::AllBut(&request.network, &valid)),
+        None => Ok(()),
+    }
+}
+
+/// Can rules be made?
+pub fn status(request: &Request) -> Result<(), CniError> {
+    let config = Config::read(request).map_err(unreadable)?;
+    let backend = config.backend().map_err(unreadable)?;
+    if backend.is_usable() {
+        return Ok(());
+    }
+    let text = format!("port mappings cannot be made: {} is not usable on this host", backend.name());
+    Err(CniError::new(code::NOT_AVAILABLE, text))
+}
+
+fn read(request: &Request) -> Result<(Config, Option<Attachment>), CniError> {
+    let previous = request.prev_result()?;
+    let config = Config::read(request)?;
+    if config.is_particular() {
+        config.backend()?; // settings of the other one are a fault even where there is nothing to do
+    }
+    Ok((config, previous))
+}
+
+fn unreadable(error: CniError) -> CniError {
+    let words = "failed to parse config";
+    let error = CniError { code: code::INTERNAL, ..error };
+    if error.msg.starts_with(words) { error } else { error.context(words) }
+}
+
+/// Forgets UDP flows to these ports: they would go on as before the rules. It works without, only later.
+fn forget(mut ports: Vec<u16>) {
+    ports.sort_unstable();
+    ports.dedup();
+    let _ = conntrack::forget_udp(&ports);
+}
+
+fn let_localhost_in(addresses: &[IpNet]) -> Result<(), CniError> {
+    for address in addresses {
+        if let IpAddr::V4(address) = address.addr() {
+            let failed = |why| CniError::internal(format!("unable to enable route_localnet: {why}"));
+            let_localhost_reach(address).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes in one transaction what lies in nftables, that of iptables too, and by its program what does not.
+fn clean(meant: Meant<'_>) -> Result<(), CniError> {
+    let by_netlink = repeat(|| {
+        let mut nft = Nft::open()?;
+        let mut transaction = Transaction::default();
+        match nftables::leftovers(&mut nft, meant) {
+            Ok(steps) => transaction.extend(steps),
+            // A kernel without nftables has no rules there.
+            Err(NftError::Look { .. }) if nft.generation().is_err() => return Ok(()),
+            Err(why) => return Err(why),
+        }
+        transaction.extend(iptables::leftovers(&mut nft, meant)?);
+        nft.commit(&transaction)
+    });
+    let by_netlink = by_netlink.map_err(|why| failure("error deleting nftables rules", &why));
+    by_netlink.and(iptables::clean_legacy(meant))
+}

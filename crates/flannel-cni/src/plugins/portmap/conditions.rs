@@ -1,0 +1,146 @@
+//! Conditions of nftables, which come as words for `nft`: the usual ones we read ourselves, for others `nft` is
+//! run.
+
+use std::net::IpAddr;
+use std::process::{Command, Stdio};
+
+use flannel_kernel::firewall::nft::{Direction, Is, Protocol, Side, Statement};
+use ipnet::IpNet;
+
+use crate::error::CniError;
+
+/// Conditions, understood or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Conditions {
+    /// What they say.
+    Known(Vec<Statement>),
+    /// Their words, which only `nft` understands.
+    Foreign(String),
+}
+
+/// Reads conditions.
+pub(super) fn read(words: &[String]) -> Conditions {
+    let text = words.join(" ");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    match statements(&words) {
+        Some(statements) => Conditions::Known(statements),
+        None => Conditions::Foreign(text),
+    }
+}
+
+fn statements<'a>(mut words: &'a [&'a str]) -> Option<Vec<Statement>> {
+    let mut statements = Vec::new();
+    while !words.is_empty() {
+        let (statement, rest) = statement(words)?;
+        statements.push(statement);
+        words = rest;
+    }
+    Some(statements)
+}
+
+fn statement<'a>(words: &'a [&'a str]) -> Option<(Statement, &'a [&'a str])> {
+    match words {
+        ["meta", rest @ ..] if matches!(rest.first(), Some(&("iifname" | "oifname"))) => statement(rest),
+        ["ip" | "ip6", "saddr", rest @ ..] => value(rest, |is, text| address(Side::Source, is, text)),
+        ["ip" | "ip6", "daddr", rest @ ..] => value(rest, |is, text| address(Side::Destination, is, text)),
+        ["iifname", rest @ ..] => value(rest, |is, text| device(Direction::In, is, text)),
+        ["oifname", rest @ ..] => value(rest, |is, text| device(Direction::Out, is, text)),
+        [transport @ ("tcp" | "udp" | "sctp"), "dport", rest @ ..] => {
+            let protocol = match *transport {
+                "tcp" => Protocol::TCP,
+                "udp" => Protocol::UDP,
+                _ => Protocol::SCTP,
+            };
+            value(rest, |is, text| Some(Statement::DestinationPort(protocol, is, text.parse().ok()?)))
+        }
+        _ => None,
+    }
+}
+
+fn value<'a>(
+    words: &'a [&'a str],
+    read: impl Fn(Is, &str) -> Option<Statement>,
+) -> Option<(Statement, &'a [&'a str])> {
+    match words {
+        ["!=", text, rest @ ..] => Some((read(Is::Different, text)?, rest)),
+        ["==", text, rest @ ..] | [text, rest @ ..] => Some((read(Is::Equal, text)?, rest)),
+        [] => None,
+    }
+}
+
+fn address(side: Side, is: Is, text: &str) -> Option<Statement> {
+    if let Some((first, last)) = text.split_once('-') {
+        let (first, last): (IpAddr, IpAddr) = (first.parse().ok()?, last.parse().ok()?);
+        let fits = first.is_ipv4() == last.is_ipv4() && first < last;
+        return fits.then_some(Statement::AddressRange(side, is, first, last));
+    }
+    let network = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))?;
+    Some(Statement::Address(side, is, network.trunc()))
+}
+
+fn device(direction: Direction, is: Is, text: &str) -> Option<Statement> {
+    let name = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
+    let is_plain = !name.is_empty() && name.len() < 16 && name.bytes().all(plain);
+    is_plain.then(|| Statement::Device(direction, is, name.to_owned()))
+}
+
+/// Runs `nft` on a script.
+pub(super) fn run_nft(script: &str) -> Result<(), CniError> {
+    use std::io::Write;
+    let failed = |why: String| {
+        let text = format!("unable to set up nftables rules for port mappings: nft: {why}");
+        CniError::internal(text)
+            .details("the conditions are more than we read ourselves, so nft has to be there")
+    };
+    let mut command = Command::new("nft");
+    command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut nft = command.spawn().map_err(|error| failed(error.to_string()))?;
+    if let Some(mut stdin) = nft.stdin.take() {
+        // If it stops reading it says why in a moment.
+        let _ = stdin.write_all(script.as_bytes());
+    }
+    let output = nft.wait_with_output().map_err(|error| failed(error.to_string()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(failed(String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> Conditions {
+        read(&text.split(' ').map(str::to_owned).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_usual_conditions_are_read_without_nft() {
+        let net = |text: &str| text.parse::<IpNet>().unwrap();
+        let known = |statements: &[Statement]| Conditions::Known(statements.to_vec());
+        assert_eq!(read(&[]), known(&[]));
+        assert_eq!(
+            read_text("ip daddr != 192.0.2.0/24 iifname \"eth0\" tcp dport 80"),
+            known(&[
+                Statement::not_destination(net("192.0.2.0/24")),
+                Statement::Device(Direction::In, Is::Equal, "eth0".to_owned()),
+                Statement::port(Protocol::TCP, 80),
+            ])
+        );
+        assert_eq!(
+            read(&["ip6 saddr == fd00::1".to_owned(), "meta oifname != lo".to_owned()]),
+            known(&[
+                Statement::source(net("fd00::1/128")),
+                Statement::Device(Direction::Out, Is::Different, "lo".to_owned()),
+            ])
+        );
+    }
+
+    #[test]
+    fn everything_else_is_left_to_nft_in_its_words() {
+        for text in ["ip daddr { 10.0.0.1, 10.0.0.2 }", "ct state new", "ip daddr != @mine", "a b"] {
+            assert_eq!(read_text(text), Conditions::Foreign(text.to_owned()));
+        }
+    }
+}

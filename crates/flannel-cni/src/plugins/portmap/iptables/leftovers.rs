@@ -1,0 +1,156 @@
+//! What is left of containers in iptables, found by the names of chains and by comments, and deleted: in
+//! nftables by netlink, in legacy tables by one `iptables-restore`.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use flannel_kernel::firewall::iptables::{Family, Iptables, IptablesError, Saved, SavedRule, legacy_table};
+use flannel_kernel::firewall::nft::{Is, Nft, NftError, Rule, Statement, Step, Table};
+
+use super::rules::{DNAT, NAT, OWN, Script};
+use crate::error::CniError;
+use crate::firewall::names;
+use crate::plugins::portmap::owner::{Leads, Meant};
+
+/// The chains that lead to those of containers, and how the latter's names begin. The second is that of plugins
+/// before 0.7.
+const ENTRIES: [(&str, &str); 2] = [(DNAT, OWN), ("CNI-HOSTPORT-SNAT", "CNI-SN-")];
+/// How often a script is tried when others change the same rules.
+const MOST_TRIES: usize = 3;
+
+/// What has to be deleted from the tables of iptables that lie in nftables.
+pub(in super::super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Vec<Step>, NftError> {
+    let mut steps = Vec::new();
+    for family in Family::ALL {
+        let table = family.nat();
+        let mut chains = BTreeSet::new();
+        for (entry, prefix) in ENTRIES {
+            for listed in nft.rules(table, entry)? {
+                let Some(chain) = listed.rule.target().filter(|name| names::is_chain(prefix, name)) else {
+                    continue;
+                };
+                let comment = listed.rule.any_comment().unwrap_or_default();
+                let inside = nft.rules(table, chain)?;
+                let leads = || inside.iter().fold(Leads::default(), |sum, it| leads(sum, table, &it.rule));
+                if meant.takes_chain(prefix, chain, &comment, leads) {
+                    steps.push(Step::DeleteRule(table, entry.to_owned(), listed.handle));
+                    chains.insert(chain.to_owned());
+                }
+            }
+            // A plugin that was killed leaves a chain that nothing leads to.
+            if let Some(chain) = own_chain(meant, prefix)
+                && nft.has_chain(table, &chain)?
+            {
+                chains.insert(chain);
+            }
+        }
+        for chain in chains {
+            steps.push(Step::FlushChain(table, chain.clone()));
+            steps.push(Step::DeleteChain(table, chain));
+        }
+    }
+    Ok(steps)
+}
+
+fn own_chain(meant: Meant<'_>, prefix: &str) -> Option<String> {
+    match meant {
+        Meant::Attachment(owner) => Some(names::chain(prefix, &owner.network, &owner.container)),
+        Meant::AllBut(..) => None,
+    }
+}
+
+/// Where a rule of iptables leads, in the bytes of its own matches and targets or in those of nftables.
+fn leads(mut leads: Leads, table: Table, rule: &Rule) -> Leads {
+    for statement in &rule.statements {
+        match (statement, statement.extension()) {
+            (Statement::Dnat(address, _), _) => leads.to.push(*address),
+            (Statement::DestinationPort(_, Is::Equal, port), _) => leads.ports.push(*port),
+            (_, Some((name, info))) if name == "DNAT" => leads.to.extend(translated(table, info)),
+            (_, Some((name, info))) if name == "tcp" || name == "udp" => {
+                leads.ports.extend(info.get(4..6).map(|port| u16::from_ne_bytes([port[0], port[1]])));
+            }
+            _ => {}
+        }
+    }
+    leads
+}
+
+/// The address in the bytes of a DNAT target: the first version holds a number of ranges in front, and only
+/// IPv4.
+fn translated(table: Table, info: &[u8]) -> Option<IpAddr> {
+    let start = if info.len() < 40 { 8 } else { 4 };
+    if table == Family::Ipv4.nat() {
+        return info.get(start..)?.first_chunk::<4>().map(|octets| Ipv4Addr::from(*octets).into());
+    }
+    info.get(start..)?.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets).into())
+}
+
+/// Deletes what is left in the tables of legacy iptables, if they hold anything that is meant.
+pub(in super::super) fn clean_legacy(meant: Meant<'_>) -> Result<(), CniError> {
+    for family in Family::ALL {
+        // A table that cannot be read is one of a kernel or a host that has none of ours.
+        let Ok(Some(table)) = legacy_table(family, NAT) else { continue };
+        if !may_hold(&table, meant) {
+            continue;
+        }
+        let missing =
+            || CniError::internal("rules are left in legacy iptables, whose program is not in PATH");
+        let iptables = Iptables::find_legacy(family).ok_or_else(missing)?;
+        let failed = |why: IptablesError| CniError::internal(format!("could not teardown dnat: {why}"));
+        clean_by_script(&iptables, meant).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Names and comments stand in the bytes of the table as they are.
+fn may_hold(table: &[u8], meant: Meant<'_>) -> bool {
+    let holds = |text: &str| table.windows(text.len()).any(|window| window == text.as_bytes());
+    match meant {
+        Meant::Attachment(owner) => {
+            ENTRIES.into_iter().any(|(_, prefix)| own_chain(meant, prefix).is_some_and(|name| holds(&name)))
+                || holds(&format!("id: \"{}\"", owner.container))
+        }
+        Meant::AllBut(network, _) => holds(&format!("dnat name: \"{network}\" id: \"")),
+    }
+}
+
+fn clean_by_script(iptables: &Iptables, meant: Meant<'_>) -> Result<(), IptablesError> {
+    let attempt = || match script(&iptables.save(NAT)?, meant) {
+        Some(script) => iptables.restore(&script),
+        None => Ok(()),
+    };
+    for _ in 1..MOST_TRIES {
+        if let Ok(()) = attempt() {
+            return Ok(());
+        }
+    }
+    attempt()
+}
+
+fn script(saved: &Saved, meant: Meant<'_>) -> Option<String> {
+    let mut script = Script::default();
+    let mut chains = BTreeSet::new();
+    for (entry, prefix) in ENTRIES {
+        for rule in saved.of_chain(entry) {
+            let Some(chain) = rule.target().filter(|name| names::is_chain(prefix, name)) else { continue };
+            let leads = || saved.of_chain(&chain).fold(Leads::default(), saved_leads);
+            if meant.takes_chain(prefix, &chain, &rule.comment().unwrap_or_default(), leads) {
+                script.line(&format!("-D {entry} {}", rule.text));
+                chains.insert(chain);
+            }
+        }
+        chains.extend(own_chain(meant, prefix).filter(|chain| saved.has_chain(chain)));
+    }
+    for chain in chains {
+        script.line(&format!("-F {chain}"));
+        script.line(&format!("-X {chain}"));
+    }
+    (!script.is_empty()).then(|| script.finish())
+}
+
+fn saved_leads(mut leads: Leads, rule: &SavedRule) -> Leads {
+    let destination = rule.value("--to-destination").and_then(|text| text.parse().ok());
+    leads.to.extend(destination.map(|address: std::net::SocketAddr| address.ip()));
+    leads.ports.extend(rule.value("--dport").and_then(|text| text.parse::<u16>().ok()));
+    leads
+}

@@ -1,0 +1,297 @@
+//! Port mappings by nftables: one table a family, a rule a mapping, the container's name as the comment.
+//!
+//! The tables, chains and rules are Go's, so that either plugin finds what the other made. Go rewrites the base
+//! chains at every ADD; we look first, for deleting makes the kernel wait.
+
+use std::net::IpAddr;
+
+use flannel_kernel::firewall::nft::{
+    self, Chain, Hook, Kind, Listed, Nft, NftError, Rule, SourcePorts, Statement, Step, Table, Transaction,
+};
+use ipnet::IpNet;
+
+use super::conditions::{self, Conditions};
+use super::config::{Config, Family, Mapping, Mark};
+use super::owner::{Leads, Meant, Owner, comment_of};
+use crate::error::CniError;
+use crate::firewall::{failure, names, repeat};
+use crate::request::Request;
+
+const TABLE: &str = "cni_hostport";
+const TABLE_COMMENT: &str = "CNI portmap plugin";
+const HOSTPORTS: &str = "hostports";
+/// Older plugins had the mappings with an address of the host here; it is kept for theirs.
+const HOSTIP_HOSTPORTS: &str = "hostip_hostports";
+const HOSTPORTS_ALL: &str = "hostports_all";
+const MASQUERADING: &str = "masquerading";
+const PREROUTING: &str = "prerouting";
+const OUTPUT: &str = "output";
+const CONTAINERS: [&str; 3] = [HOSTPORTS, HOSTIP_HOSTPORTS, MASQUERADING];
+
+/// The table of a family.
+fn table(family: Family) -> Table {
+    let family = match family {
+        Family::Ipv4 => nft::Family::Ipv4,
+        Family::Ipv6 => nft::Family::Ipv6,
+    };
+    Table { family, name: TABLE }
+}
+
+/// Makes the rules of a container; made again, they are the same.
+pub(super) fn set_up(request: &Request, config: &Config, addresses: &[IpNet]) -> Result<(), CniError> {
+    let failed = |why: NftError| failure("unable to set up nftables rules for port mappings", &why);
+    let mut nft = Nft::open().map_err(failed)?;
+    let owner = Owner::of(request);
+    let mut plans = Vec::new();
+    for address in addresses {
+        plans.push(Plan::new(request, config, address.addr())?);
+    }
+    repeat(|| {
+        let mut transaction = Transaction::default();
+        for plan in &plans {
+            plan.add_to(&mut transaction, &mut nft, &owner)?;
+        }
+        nft.commit(&transaction)
+    })
+    .map_err(failed)
+}
+
+/// What should be in the table of one family.
+struct Plan {
+    table: Table,
+    /// The rules of the base chains; none if a program has written them just now.
+    base: Option<Vec<(&'static str, Rule)>>,
+    snat: bool,
+    own: Vec<(&'static str, Rule)>,
+}
+
+impl Plan {
+    fn new(request: &Request, config: &Config, address: IpAddr) -> Result<Self, CniError> {
+        let family = Family::of(address);
+        let table = table(family);
+        let base = match conditions::read(config.conditions(family)) {
+            Conditions::Known(conditions) => Some(base_rules(&conditions)),
+            Conditions::Foreign(text) => {
+                conditions::run_nft(&script(table, &text))?;
+                None
+            }
+        };
+        Ok(Self { table, base, snat: config.snat, own: own_rules(request, config, address)? })
+    }
+
+    fn add_to(&self, transaction: &mut Transaction, nft: &mut Nft, owner: &Owner) -> Result<(), NftError> {
+        let listed = nft.all_rules(self.table)?;
+        if let Some(base) = &self.base
+            && !stands(base, &listed)
+        {
+            transaction.push(Step::AddTable(self.table, Some(TABLE_COMMENT)));
+            transaction.extend(chains().into_iter().map(|chain| Step::AddChain(self.table, chain)));
+            for chain in [HOSTPORTS_ALL, PREROUTING, OUTPUT] {
+                transaction.push(Step::FlushChain(self.table, chain.to_owned()));
+            }
+            transaction.extend(base.iter().map(|(chain, rule)| self.addition(chain, rule)));
+        }
+        if self.snat && !nft.has_chain(self.table, MASQUERADING)? {
+            transaction.push(Step::AddChain(self.table, masquerading()));
+        }
+        let ours: Vec<_> =
+            listed.into_iter().filter(|listed| is_meant(Meant::Attachment(owner), listed)).collect();
+        if !is_same(&self.own, &ours) {
+            transaction.extend(ours.iter().map(|listed| deletion(self.table, listed)));
+            transaction.extend(self.own.iter().map(|(chain, rule)| self.addition(chain, rule)));
+        }
+        Ok(())
+    }
+
+    fn addition(&self, chain: &str, rule: &Rule) -> Step {
+        Step::AddRule(self.table, chain.to_owned(), rule.clone())
+    }
+}
+
+fn deletion(table: Table, listed: &Listed) -> Step {
+    Step::DeleteRule(table, listed.chain.clone(), listed.handle)
+}
+
+fn chains() -> Vec<Chain> {
+    vec![
+        Chain::plain(HOSTPORTS),
+        Chain::plain(HOSTIP_HOSTPORTS),
+        Chain::plain(HOSTPORTS_ALL),
+        Chain::base(PREROUTING, Kind::Nat, Hook::Prerouting, -100),
+        Chain::base(OUTPUT, Kind::Nat, Hook::Output, -100),
+    ]
+}
+
+fn masquerading() -> Chain {
+    Chain::base(MASQUERADING, Kind::Nat, Hook::Postrouting, 100)
+}
+
+fn base_rules(conditions: &[Statement]) -> Vec<(&'static str, Rule)> {
+    let entry = || {
+        let mut statements = conditions.to_vec();
+        statements.extend([Statement::to_this_host(), Statement::jump(HOSTPORTS_ALL)]);
+        Rule::new(statements)
+    };
+    vec![
+        (HOSTPORTS_ALL, Rule::new([Statement::jump(HOSTIP_HOSTPORTS)])),
+        (HOSTPORTS_ALL, Rule::new([Statement::jump(HOSTPORTS)])),
+        (PREROUTING, entry()),
+        (OUTPUT, entry()),
+    ]
+}
+
+/// The same base chains in words for `nft`, with conditions that only it can read.
+fn script(table: Table, conditions: &str) -> String {
+    let entry = format!("{conditions} fib daddr type local jump {HOSTPORTS_ALL}");
+    format!(
+        "add table {table} {{ comment \"{TABLE_COMMENT}\" ; }}
+add chain {table} {HOSTPORTS}
+add chain {table} {HOSTIP_HOSTPORTS}
+add chain {table} {HOSTPORTS_ALL}
+flush chain {table} {HOSTPORTS_ALL}
+add rule {table} {HOSTPORTS_ALL} jump {HOSTIP_HOSTPORTS}
+add rule {table} {HOSTPORTS_ALL} jump {HOSTPORTS}
+add chain {table} {PREROUTING} {{ type nat hook prerouting priority -100 ; }}
+flush chain {table} {PREROUTING}
+add rule {table} {PREROUTING} {entry}
+add chain {table} {OUTPUT} {{ type nat hook output priority -100 ; }}
+flush chain {table} {OUTPUT}
+add rule {table} {OUTPUT} {entry}
+"
+    )
+}
+
+fn own_rules(
+    request: &Request,
+    config: &Config,
+    address: IpAddr,
+) -> Result<Vec<(&'static str, Rule)>, CniError> {
+    let mut rules = Vec::new();
+    let family = Family::of(address);
+    for mapping in config.mappings.iter().filter(|mapping| mapping.host_ip.concerns(family)) {
+        rules.push((HOSTPORTS, Rule::new(mapping_statements(config, mapping, address)?)));
+    }
+    if config.snat {
+        rules.extend(masquerade_rules(config, address).into_iter().map(|rule| (MASQUERADING, rule)));
+    }
+    let tag = names::tag(request);
+    let signed = |rule: Rule| rule.comment(comment_of(&request.container_id)).tag(tag.as_str());
+    Ok(rules.into_iter().map(|(chain, rule)| (chain, signed(rule))).collect())
+}
+
+fn mapping_statements(
+    config: &Config,
+    mapping: &Mapping,
+    address: IpAddr,
+) -> Result<Vec<Statement>, CniError> {
+    let mut statements = Vec::new();
+    statements.extend(mapping.host_ip.one()?.map(Statement::destination));
+    statements.push(Statement::port(mapping.transport.protocol, mapping.host_port));
+    if let (true, true, Mark::Bit(bit)) = (config.snat, config.masquerade_all, &config.mark) {
+        statements.push(Statement::SetMark(*bit, *bit));
+    }
+    statements.push(Statement::Dnat(address, Some(mapping.container_port)));
+    Ok(statements)
+}
+
+/// The container that calls itself through the host, and the host that calls by 127.0.0.1, would be answered
+/// past the host and not know the answer. Others only where all are asked for, which Go's plugin forgets.
+fn masquerade_rules(config: &Config, address: IpAddr) -> Vec<Rule> {
+    let masquerade = || Statement::Masquerade(SourcePorts::Kept);
+    let from = |source: IpAddr| {
+        Rule::new([Statement::source(source), Statement::destination(address), masquerade()])
+    };
+    let mut rules = vec![from(address)];
+    rules.extend(Family::of(address).localhost().map(from));
+    if let (true, Mark::Bit(bit)) = (config.masquerade_all, &config.mark) {
+        let marked = Statement::Mark(nft::Is::Equal, *bit, *bit);
+        rules.push(Rule::new([Statement::destination(address), marked, masquerade()]));
+    }
+    rules
+}
+
+/// Whether the base chains hold these rules and nothing else.
+fn stands(base: &[(&str, Rule)], listed: &[Listed]) -> bool {
+    [HOSTPORTS_ALL, PREROUTING, OUTPUT].into_iter().all(|chain| {
+        let desired = base.iter().filter(|(of, _)| *of == chain).map(|(_, rule)| rule);
+        desired.eq(listed.iter().filter(|listed| listed.chain == chain).map(|listed| &listed.rule))
+    })
+}
+
+/// Whether the container has these rules and no others.
+fn is_same(own: &[(&'static str, Rule)], ours: &[Listed]) -> bool {
+    CONTAINERS.into_iter().all(|chain| {
+        let desired = own.iter().filter(|(of, _)| *of == chain).map(|(_, rule)| rule);
+        desired.eq(ours.iter().filter(|listed| listed.chain == chain).map(|listed| &listed.rule))
+    })
+}
+
+fn is_meant(meant: Meant<'_>, listed: &Listed) -> bool {
+    let Rule { comment, tag, statements } = &listed.rule;
+    CONTAINERS.contains(&listed.chain.as_str())
+        && meant.takes_rule(comment.as_deref(), tag.as_deref(), &leads(statements))
+}
+
+fn leads(statements: &[Statement]) -> Leads {
+    let mut leads = Leads::default();
+    let mut destination = None;
+    for statement in statements {
+        match statement {
+            Statement::Dnat(address, _) => leads.to.push(*address),
+            Statement::DestinationPort(_, nft::Is::Equal, port) => leads.ports.push(*port),
+            Statement::Address(nft::Side::Destination, nft::Is::Equal, network) => {
+                destination = Some(network.addr())
+            }
+            // Of masquerade the destination is the container, of a mapping it is the host.
+            Statement::Masquerade(_) => leads.to.extend(destination),
+            _ => {}
+        }
+    }
+    leads
+}
+
+/// What has to be deleted.
+pub(super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Vec<Step>, NftError> {
+    let mut steps = Vec::new();
+    for table in [table(Family::Ipv4), table(Family::Ipv6)] {
+        let listed = nft.all_rules(table)?;
+        steps.extend(listed.iter().filter(|it| is_meant(meant, it)).map(|it| deletion(table, it)));
+    }
+    Ok(steps)
+}
+
+/// Are the rules of a container there, and does anything lead to them?
+pub(super) fn check(request: &Request, config: &Config, addresses: &[IpNet]) -> Result<(), CniError> {
+    let failed = |why: NftError| failure("could not check nftables rules", &why);
+    let mut nft = Nft::open().map_err(failed)?;
+    for address in addresses {
+        let table = table(Family::of(address.addr()));
+        let listed = nft.all_rules(table).map_err(failed)?;
+        let entered = |chain: &str, targets: &[&str]| {
+            let mut rules = listed.iter().filter(|listed| listed.chain == chain);
+            rules.any(|listed| listed.rule.target().is_some_and(|target| targets.contains(&target)))
+        };
+        // Older plugins of Go lead to the mappings without a chain between.
+        let missing =
+            [PREROUTING, OUTPUT].into_iter().find(|chain| !entered(chain, &[HOSTPORTS_ALL, HOSTPORTS]));
+        let absent =
+            |(_, rule): &&(&'static str, Rule)| !listed.iter().any(|listed| is_like(&listed.rule, rule));
+        let own = own_rules(request, &without_marks(config), address.addr())?;
+        let missing = missing.or_else(|| own.iter().find(absent).map(|(chain, _)| *chain));
+        if let Some(chain) = missing {
+            return Err(CniError::internal(format!("missing hostport rules in {chain:?} chain")));
+        }
+    }
+    Ok(())
+}
+
+/// Go's plugin does not do `masqAll`; what it made is right nevertheless.
+fn without_marks(config: &Config) -> Config {
+    Config { masquerade_all: false, ..config.clone() }
+}
+
+fn is_like(found: &Rule, wanted: &Rule) -> bool {
+    let without_mark =
+        found.statements.iter().filter(|statement| !matches!(statement, Statement::SetMark(..)));
+    found.comment == wanted.comment && without_mark.eq(wanted.statements.iter())
+}
