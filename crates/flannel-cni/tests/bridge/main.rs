@@ -11,5 +11,6 @@ mod frames;
 mod gateway;
 mod housekeeping;
 mod lifecycle;
+mod rules;
 mod stage;
 mod vlan;
