@@ -1,7 +1,7 @@
 //! What Go's plugins do otherwise, with the reason: the scenarios that are asserted on ours only.
 
 use conformance_tests::Known;
-use conformance_tests::scenario::Others::{self, Go, OldGo};
+use conformance_tests::scenario::Others::{self, Go, OldGo, Ours};
 
 const fn known(on: Others, scenario: &'static str, why: &'static str) -> Known {
     Known { on, scenario, why }
@@ -46,7 +46,73 @@ pub const KNOWN: &[Known] = &[
     known(Go, "host_local::garbage::garbage_collection_with_an_empty_list_frees_all", NO_GC),
     known(Go, "host_local::garbage::an_entry_without_interface_stays_while_its_container_does", NO_GC),
     known(Go, "host_local::garbage::status_of_a_full_network_is_not_available", NO_STATUS),
+    known(
+        OldGo,
+        "bridge::life::dns_of_ipam_is_handed_on",
+        "an empty dns of the network replaces that of IPAM",
+    ),
+    known(
+        OldGo,
+        "bridge::life::a_pod_announces_its_address_and_waits_for_no_probes",
+        "sends the announcement itself",
+    ),
+    known(Go, "bridge::life::a_failed_add_leaves_nothing_behind", "leaves the veth pair for a DEL"),
+    known(Ours, "bridge::address::another_address_of_ipv4_is_refused", OLD_GATEWAY),
+    known(Ours, "bridge::address::an_overlapping_address_of_ipv6_is_refused", OLD_GATEWAY),
+    known(Go, "bridge::address::an_old_gateway_gives_way_when_no_pod_uses_it", NEW_SUBNET),
+    known(Go, "bridge::address::an_old_gateway_stays_beside_the_new_while_pods_use_it", NEW_SUBNET),
+    known(
+        Go,
+        "bridge::address::a_mac_in_args_is_not_held_against_ipam",
+        "host-local refuses the MAC as an unknown argument",
+    ),
+    known(
+        Go,
+        "bridge::address::a_default_route_of_ipam_is_made_once",
+        "adds the default route a second time, which fails",
+    ),
+    known(OldGo, "bridge::config::a_pods_end_that_stays_down_gets_no_address", YOUNGER),
+    known(OldGo, "bridge::config::a_pods_end_can_stay_down", YOUNGER),
+    known(OldGo, "bridge::config::isolation_is_written_to_the_port", YOUNGER),
+    known(OldGo, "bridge::config::a_trunk_must_be_one", YOUNGER),
+    known(
+        Go,
+        "bridge::check::check_of_a_pod_without_addresses_succeeds",
+        "asks for an IPAM plugin without a name",
+    ),
+    known(OldGo, "bridge::masquerade::nftables_has_a_rule_for_each_address", YOUNGER),
+    known(OldGo, "bridge::masquerade::a_backend_of_another_name_is_refused", YOUNGER),
+    known(
+        Go,
+        "bridge::masquerade::several_addresses_of_a_family_share_a_chain",
+        "the second ACCEPT comes after MASQUERADE, and DEL fails",
+    ),
+    known(
+        Go,
+        "bridge::masquerade::two_interfaces_of_a_pod_do_not_take_each_others_rules",
+        "the chain is the container's, and DEL of one interface empties it",
+    ),
+    known(Go, "bridge::masquerade::garbage_collection_frees_rules_and_addresses", NO_GC),
+    known(Go, "bridge::masquerade::status_is_that_of_ipam", NO_STATUS),
+    known(
+        Go,
+        "bridge::loss::a_namespace_that_left_a_file_costs_no_address",
+        "takes the file for an unknown file system, and keeps the address",
+    ),
+    known(Go, "bridge::loss::a_device_that_is_gone_costs_no_address", BY_ADDRESS),
+    known(Go, "bridge::loss::a_namespace_that_is_gone_leaves_no_masquerade", BY_ADDRESS),
+    known(Go, "bridge::loss::a_namespace_that_is_gone_leaves_no_check_of_macs", BY_ADDRESS),
+    known(Go, "bridge::loss::a_namespace_that_nobody_names_leaves_no_rule", BY_ADDRESS),
+    known(
+        Go,
+        "bridge::loss::an_ipam_that_fails_does_not_keep_rules_and_devices",
+        "stops at the first failure",
+    ),
 ];
 
+const OLD_GATEWAY: &str = "an old gateway gives way, or stays beside the new one: pods start on a reset node";
+const NEW_SUBNET: &str = "refuses every pod until somebody removes the old address";
+const YOUNGER: &str = "does not know it yet";
+const BY_ADDRESS: &str = "finds rules only by the addresses that it finds in the pod";
 const NO_GC: &str = "has no GC: the skeleton says yes and does nothing";
 const NO_STATUS: &str = "has no STATUS: the skeleton says yes and looks at nothing";

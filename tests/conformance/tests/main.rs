@@ -10,6 +10,7 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod bridge;
 mod host_local;
 mod known;
 mod loopback;
@@ -27,6 +28,13 @@ fn main() -> ExitCode {
         host_local::addresses::SCENARIOS,
         host_local::config::SCENARIOS,
         host_local::garbage::SCENARIOS,
+        bridge::life::SCENARIOS,
+        bridge::address::SCENARIOS,
+        bridge::config::SCENARIOS,
+        bridge::check::SCENARIOS,
+        bridge::masquerade::SCENARIOS,
+        bridge::macspoof::SCENARIOS,
+        bridge::loss::SCENARIOS,
     ];
     harness::run(&Suite { scenarios: files.concat(), known: known::KNOWN })
 }
