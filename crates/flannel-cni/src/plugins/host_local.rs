@@ -195,23 +195,32 @@ impl Giving<'_> {
         set: &RangeSet,
         question: Question<'_>,
     ) -> Result<(IpAddr, Range), CniError> {
-        let refusal = match choose(set, question, |address| ledger.is_taken(address)) {
-            Ok(choice) => return Ok(choice),
-            Err(refusal) => refusal,
-        };
-        let error = refusal.explain(set, &self.request.container_id);
-        if refusal != Refusal::Exhausted {
-            return Err(error);
+        match choose(set, question, |address| ledger.is_taken(address)) {
+            Ok(choice) => Ok(choice),
+            Err(refusal) => {
+                let error = refusal.explain(set, &self.request.container_id);
+                if refusal == Refusal::Exhausted { self.free_in_need(ledger, set, error) } else { Err(error) }
+            }
         }
-        let unstamped = ledger.unstamped();
-        let mut unstamped =
-            unstamped.iter().filter_map(|address| set.range_of(*address).map(|r| (*address, *r)));
-        let Some(first) = unstamped.next() else { return Err(error) };
-        let used = match (self.machine.in_use)(self.request.netns.as_deref()) {
-            Ok(used) => used,
-            Err(why) => return Err(error.details(format!("nor can any be freed: {why}"))),
-        };
-        [first].into_iter().chain(unstamped).find(|(address, _)| !used.contains(address)).ok_or(error)
+    }
+
+    /// The oldest reservation without a stamp that nothing uses: Go's, of a container that nobody freed.
+    fn free_in_need(
+        &self,
+        ledger: &Ledger<'_>,
+        set: &RangeSet,
+        exhausted: CniError,
+    ) -> Result<(IpAddr, Range), CniError> {
+        let choice = |address: IpAddr| set.range_of(address).map(|range| (address, *range));
+        let mut old: Vec<(IpAddr, Range)> = ledger.unstamped().into_iter().filter_map(choice).collect();
+        old.retain(|(address, range)| *address != range.gateway);
+        if old.is_empty() {
+            return Err(exhausted);
+        }
+        match (self.machine.in_use)(self.request.netns.as_deref()) {
+            Ok(used) => old.into_iter().find(|(address, _)| !used.contains(address)).ok_or(exhausted),
+            Err(why) => Err(exhausted.details(format!("nor can any be freed: {why}"))),
+        }
     }
 
     /// Takes all or none; none if one of them has a file of which nothing was known.

@@ -110,7 +110,10 @@ pub fn decode(bytes: &[u8], boot: &str) -> Cached {
 /// The bytes of records, and where in the file they go if `first` are there already.
 pub fn encode_records(records: &[Record], first: usize) -> (Vec<u8>, u64) {
     let new = records.get(first..).unwrap_or_default();
-    let bytes = new.iter().flat_map(|record| record.encode()).collect();
+    let mut bytes = Vec::with_capacity(new.len() * RECORD);
+    for record in new {
+        bytes.extend_from_slice(&record.encode());
+    }
     (bytes, u64::try_from(HEADER + first * RECORD).unwrap_or(u64::MAX))
 }
 
