@@ -4,7 +4,6 @@
 mod sandbox;
 
 use std::net::Ipv4Addr;
-use std::time::Instant;
 
 use flannel_kernel::{Failure, Kernel};
 use flannel_plan::diff::Change;
