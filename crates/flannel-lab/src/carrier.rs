@@ -20,6 +20,17 @@ impl Machine {
         self.wait_links(&["dev", link])
     }
 
+    /// Waits until a router's own IPv6 address of a link is usable: it asks with it for the neighbours that it
+    /// forwards to, and the kernel keeps it back for a second or two while it looks for a double.
+    pub(crate) fn wait_link_local(&self, link: &str) -> Result<()> {
+        let words = ["-6", "-o", "address", "show", "dev", link, "tentative"];
+        wait_for(&format!("the addresses of {link} on {}", self.name()), LIMIT, || {
+            let said = self.inside(|| program::run(program::command("ip").args(words)));
+            let said = said.and_then(|said| said).map_err(|why| why.to_string())?;
+            if said.is_empty() { Ok(()) } else { Err(said) }
+        })
+    }
+
     fn wait_links(&self, which: &[&str]) -> Result<()> {
         let run =
             |program: &str| program::run(program::command(program).args(["-o", "link", "show"]).args(which));

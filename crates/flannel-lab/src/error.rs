@@ -4,6 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use flannel_cni::runtime::{LoadError, RuntimeError};
+
 /// Why the lab could not do something.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
@@ -18,9 +20,13 @@ pub enum LabError {
         /// The Debian packages that hold them.
         packages: String,
     },
-    /// The daemon to be tested is not built.
-    #[error("no flanneld found ({looked}): build it with `cargo build -p flanneld`, or name it in $FLANNELD")]
-    NoFlanneld {
+    /// A program to be tested is not built.
+    #[error("no {name} found ({looked}): build it with `cargo build -p {name}`, or name it in ${variable}")]
+    NoProgram {
+        /// Its name.
+        name: &'static str,
+        /// The variable that can name another.
+        variable: &'static str,
         /// Where it was looked for.
         looked: String,
     },
@@ -107,6 +113,21 @@ pub enum LabError {
         name: String,
         /// What the system says.
         source: io::Error,
+    },
+    /// The configurations of the node's networks are wrong.
+    #[error(transparent)]
+    Network(#[from] LoadError),
+    /// The plugins could not do it.
+    #[error("cannot {act} {pod} on {node}: {source}")]
+    Attach {
+        /// What was tried.
+        act: &'static str,
+        /// The pod.
+        pod: String,
+        /// Its node.
+        node: String,
+        /// What the plugins say.
+        source: Box<RuntimeError>,
     },
     /// The daemon ended by itself.
     #[error("flanneld on {node} has ended; its last words:\n{log}")]

@@ -290,13 +290,14 @@ impl Lab {
     }
 
     fn add_pods(&self, per_node: usize) -> Result<()> {
+        let mut pods = Vec::new();
         for node in &self.nodes {
             for number in 1..=per_node {
                 self.interrupt.check()?;
-                node.add_pod(&format!("pod{number}"))?;
+                pods.push(node.begin_pod(&format!("pod{number}"))?);
             }
         }
-        Ok(())
+        pods.iter().try_for_each(|pod| self.interrupt.check().and_then(|()| pod.wait_reachable()))
     }
 
     fn tear_down(&self) -> Result<()> {

@@ -4,6 +4,7 @@
 //! `flanneld`. Nothing of it is in the host's network, and dropping the [`Lab`] removes all of it. Used by
 //! `flannelctl lab` and by the tests of the other crates; needs root.
 
+mod attach;
 mod capture;
 mod carrier;
 mod error;

@@ -1,9 +1,8 @@
-//! Pods: namespaces behind a node's `cni0`, made by hand as the CNI plugins would make them.
+//! Pods: namespaces behind a node's `cni0`, attached by the CNI plugins as a container runtime has them attached.
 //!
 //! Takes what flanneld wrote into subnet.env, gives addresses that can be pinged. A pod's record is in the
 //! node's /run, so it goes when the node's power goes, as the pod does.
 
-use std::fmt::Write;
 use std::fs;
 use std::net::IpAddr;
 use std::process::Command;
@@ -14,13 +13,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::flanneld::SUBNET_FILE;
 use crate::node::Node;
-use crate::{LabError, Result, program, wiring};
+use crate::{LabError, Result, program};
 
-/// The bridge that the pods of a node are plugged into.
-const BRIDGE: &str = "cni0";
 /// Where a node keeps the records of its pods.
 const RECORDS: &str = "/run/flannel-lab-pods";
-/// With the prefix `v-` it must fit into an interface's name.
+/// A name is shown in tables.
 const LONGEST_NAME: usize = 12;
 
 /// A pod of a node.
@@ -34,50 +31,39 @@ pub struct Pod<'a> {
 struct Record {
     name: String,
     addresses: Vec<IpNet>,
-}
-
-/// What a node's subnet.env gives to a pod.
-#[derive(Debug, PartialEq, Eq)]
-struct SubnetEnv {
-    /// The gateway's address in each family.
-    gateways: Vec<IpNet>,
-    mtu: u32,
+    /// The interfaces on the node's side, the bridge first.
+    ports: Vec<String>,
 }
 
 impl Node {
     /// Adds a pod with the next free addresses of the node's subnets; flanneld must have written subnet.env.
     pub fn add_pod(&self, name: &str) -> Result<Pod<'_>> {
-        check_name("pod", name, LONGEST_NAME)?;
-        let env = self.subnet_env()?;
-        let taken = self.pods()?;
-        let addresses = env.gateways.iter().map(|gateway| next_address(gateway, &taken)).collect();
-        let pod = Pod { node: self, record: Record { name: name.to_owned(), addresses } };
-        self.ensure_bridge(&env)?;
-        let (mtu, end) = (env.mtu, format!("v-{name}"));
-        let mut lines = format!("netns add {name}\n");
-        let _ = writeln!(
-            lines,
-            "link add {end} mtu {mtu} master {BRIDGE} up type veth peer name eth0 mtu {mtu} netns {name}"
-        );
-        program::run_with_input(&mut self.command("ip", ["-batch", "-"]), &lines)?;
-        program::run_with_input(&mut pod.command("ip", ["-batch", "-"]), &pod.lines(&env))?;
-        self.machine.wait_carrier(&end)?;
-        pod.write_record()?;
+        let pod = self.begin_pod(name)?;
+        pod.wait_reachable()?;
         Ok(pod)
     }
 
-    /// Makes the bridge with the gateways' addresses, if it is not there. Its link-local address must be usable at
-    /// once, because a node asks with it for the neighbours it forwards to.
-    fn ensure_bridge(&self, env: &SubnetEnv) -> Result<()> {
-        let dad = format!("/proc/sys/net/ipv6/conf/{BRIDGE}/accept_dad");
-        if self.inside(|| fs::exists(&dad).unwrap_or(false))? {
-            return Ok(());
-        }
-        self.machine.ip_batch(&format!("link add {BRIDGE} mtu {} type bridge\n", env.mtu))?;
-        self.inside(|| program::write(&dad, "0"))??;
-        let mut lines = format!("link set {BRIDGE} up\n");
-        env.gateways.iter().for_each(|gateway| wiring::add_address(&mut lines, *gateway, BRIDGE));
-        self.machine.ip_batch(&lines)
+    /// The same without waiting for the kernel, for those who add many.
+    pub(crate) fn begin_pod(&self, name: &str) -> Result<Pod<'_>> {
+        check_name("pod", name, LONGEST_NAME)?;
+        self.pod_subnets()?;
+        let there: Vec<String> = self.pods()?.iter().map(|pod| pod.name().to_owned()).collect();
+        self.detach_all_but(&there)?;
+        self.run("ip", ["netns", "add", name])?;
+        let attachment = self.attach(name).inspect_err(|_| {
+            // The first failure is worth telling.
+            let _ = self.detach(name);
+            let _ = self.run("ip", ["netns", "del", name]);
+        })?;
+        let outside = attachment.interfaces.into_iter().filter(|interface| interface.sandbox.is_none());
+        let record = Record {
+            name: name.to_owned(),
+            addresses: attachment.ips.iter().map(|ip| ip.address).collect(),
+            ports: outside.map(|interface| interface.name).collect(),
+        };
+        let pod = Pod { node: self, record };
+        pod.write_record()?;
+        Ok(pod)
     }
 
     /// The pods that are on the node, by name.
@@ -111,16 +97,16 @@ impl Node {
 
     /// The node's IPv4 pod subnet, with the gateway's address, as flanneld wrote it.
     pub fn pod_subnet(&self) -> Result<IpNet> {
-        let env = self.subnet_env()?;
         let none = || LabError::Content { path: self.path(SUBNET_FILE), why: "no FLANNEL_SUBNET".to_owned() };
-        env.gateways.first().copied().ok_or_else(none)
+        self.pod_subnets()?.first().copied().ok_or_else(none)
     }
 
-    fn subnet_env(&self) -> Result<SubnetEnv> {
+    /// Those of both families, v4 first.
+    fn pod_subnets(&self) -> Result<Vec<IpNet>> {
         self.machine.require_pid()?;
         let path = self.path(SUBNET_FILE);
         let text = program::read(&path)?;
-        subnet_env(&text).map_err(|why| LabError::Content { path, why })
+        pod_subnets(&text).map_err(|why| LabError::Content { path, why })
     }
 }
 
@@ -178,20 +164,20 @@ impl<'a> Pod<'a> {
         self.node.interrupt.wait_for(&what, limit, || self.ping(to).map_err(|why| why.to_string()))
     }
 
+    /// Waits until packets can come to it from anywhere.
+    pub(crate) fn wait_reachable(&self) -> Result<()> {
+        let machine = &self.node.machine;
+        self.record.ports.iter().try_for_each(|port| machine.wait_carrier(port))?;
+        let bridge = self.record.ports.first().filter(|_| self.addresses().any(|address| address.is_ipv6()));
+        bridge.map_or(Ok(()), |bridge| machine.wait_link_local(bridge))
+    }
+
     /// Removes the pod.
     pub fn remove(self) -> Result<()> {
         let record = self.node.path(&format!("{RECORDS}/{}.json", self.name()));
+        self.node.detach(self.name())?;
         self.node.run("ip", ["netns", "del", self.name()])?;
         fs::remove_file(&record).map_err(LabError::file("remove", record))
-    }
-
-    fn lines(&self, env: &SubnetEnv) -> String {
-        let mut lines = "link set lo up\nlink set eth0 up\n".to_owned();
-        self.record.addresses.iter().for_each(|address| wiring::add_address(&mut lines, *address, "eth0"));
-        env.gateways.iter().for_each(|gateway| {
-            let _ = writeln!(lines, "route add default via {}", gateway.addr());
-        });
-        lines
     }
 
     fn write_record(&self) -> Result<()> {
@@ -204,18 +190,7 @@ impl<'a> Pod<'a> {
     }
 }
 
-/// The address after the highest that is in use; the gateway's is the first.
-fn next_address(gateway: &IpNet, taken: &[Pod<'_>]) -> IpNet {
-    let used = taken.iter().flat_map(Pod::addresses).filter(|address| gateway.contains(address));
-    let next = match used.chain([gateway.addr()]).max() {
-        Some(IpAddr::V4(last)) => IpAddr::from(std::net::Ipv4Addr::from_bits(last.to_bits().wrapping_add(1))),
-        Some(IpAddr::V6(last)) => IpAddr::from(std::net::Ipv6Addr::from_bits(last.to_bits().wrapping_add(1))),
-        None => gateway.addr(),
-    };
-    IpNet::new(next, gateway.prefix_len()).unwrap_or(*gateway)
-}
-
-fn subnet_env(text: &str) -> std::result::Result<SubnetEnv, String> {
+fn pod_subnets(text: &str) -> std::result::Result<Vec<IpNet>, String> {
     let value = |key: &str| {
         text.lines()
             .find_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='))
@@ -226,13 +201,12 @@ fn subnet_env(text: &str) -> std::result::Result<SubnetEnv, String> {
             |value: &str| value.parse().map_err(|_| format!("{key}={value} is no address with a length"));
         value(key).map(parsed).transpose()
     };
-    let gateways: Vec<_> =
+    let subnets: Vec<_> =
         [net("FLANNEL_SUBNET")?, net("FLANNEL_IPV6_SUBNET")?].into_iter().flatten().collect();
-    if gateways.is_empty() {
+    if subnets.is_empty() {
         return Err("neither FLANNEL_SUBNET nor FLANNEL_IPV6_SUBNET".to_owned());
     }
-    let mtu = value("FLANNEL_MTU").and_then(|value| value.parse().ok()).ok_or("no FLANNEL_MTU")?;
-    Ok(SubnetEnv { gateways, mtu })
+    Ok(subnets)
 }
 
 /// Once, without names, at most a second.
@@ -267,22 +241,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn subnet_env_gives_the_gateways_and_the_mtu() {
+    fn subnet_env_gives_the_subnets_of_pods() {
         let text = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_IPV6_NETWORK=fd00:244::/48\nFLANNEL_IPV6_SUBNET=fd00:244:0:1::1/64\nFLANNEL_MTU=1430\nFLANNEL_IPMASQ=false\n";
-        let gateways = ["10.244.1.1/24", "fd00:244:0:1::1/64"].map(|net| net.parse().unwrap()).to_vec();
-        assert_eq!(subnet_env(text), Ok(SubnetEnv { gateways, mtu: 1430 }));
+        let subnets = ["10.244.1.1/24", "fd00:244:0:1::1/64"].map(|net| net.parse().unwrap()).to_vec();
+        assert_eq!(pod_subnets(text), Ok(subnets));
         assert_eq!(
-            subnet_env("FLANNEL_MTU=1450\n"),
+            pod_subnets("FLANNEL_MTU=1450\n"),
             Err("neither FLANNEL_SUBNET nor FLANNEL_IPV6_SUBNET".to_owned())
-        );
-    }
-
-    #[test]
-    fn the_first_pod_gets_the_address_after_the_gateway() {
-        let next = |gateway: &str| next_address(&gateway.parse().unwrap(), &[]).to_string();
-        assert_eq!(
-            [next("10.244.1.1/24"), next("fd00:244:0:1::1/64")],
-            ["10.244.1.2/24", "fd00:244:0:1::2/64"]
         );
     }
 

@@ -57,22 +57,32 @@ pub(crate) fn check_root() -> Result<()> {
     if rustix::process::geteuid().is_root() { Ok(()) } else { Err(LabError::NotRoot) }
 }
 
-/// The daemon to be run: `$FLANNELD`, else beside this program, else one folder up (tests run in `deps`).
+/// The daemon to be run.
 pub(crate) fn find_flanneld() -> Result<PathBuf> {
-    if let Some(named) = env::var_os("FLANNELD") {
+    find("flanneld", "FLANNELD")
+}
+
+/// The program that all plugins are.
+pub(crate) fn find_plugins() -> Result<PathBuf> {
+    find("flannel-cni", "FLANNEL_CNI")
+}
+
+/// A program of ours: what the variable names, else beside this program, else one folder up (tests run in `deps`).
+fn find(name: &'static str, variable: &'static str) -> Result<PathBuf> {
+    if let Some(named) = env::var_os(variable) {
         let named = PathBuf::from(named);
-        let looked = format!("$FLANNELD is {}", named.display());
-        return named.is_file().then_some(named).ok_or(LabError::NoFlanneld { looked });
+        let looked = format!("${variable} is {}", named.display());
+        return named.is_file().then_some(named).ok_or(LabError::NoProgram { name, variable, looked });
     }
     let own = env::current_exe().map_err(LabError::file("find", "/proc/self/exe"))?;
     let folders = own.ancestors().skip(1).take(2);
-    let places: Vec<_> = folders.map(|folder| folder.join("flanneld")).collect();
+    let places: Vec<_> = folders.map(|folder| folder.join(name)).collect();
     let looked = || places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", ");
-    places
-        .iter()
-        .find(|place| place.is_file())
-        .cloned()
-        .ok_or_else(|| LabError::NoFlanneld { looked: looked() })
+    places.iter().find(|place| place.is_file()).cloned().ok_or_else(|| LabError::NoProgram {
+        name,
+        variable,
+        looked: looked(),
+    })
 }
 
 /// The command line as a person would type it.

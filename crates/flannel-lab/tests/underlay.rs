@@ -176,25 +176,6 @@ fn a_pulled_cable_cuts_a_node_off_until_it_is_plugged_in() {
 }
 
 #[test]
-fn pods_get_the_next_addresses_of_the_subnet_that_flanneld_wrote() {
-    let lab = Lab::up(LabOptions { topology: Topology::flat(1).unwrap(), ..options("pods") }).unwrap();
-    let node = lab.node("master1").unwrap();
-    fs::create_dir_all(node.path("/run/flannel")).unwrap();
-    let env = "FLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_IPV6_SUBNET=fd00:244:0:1::1/64\nFLANNEL_MTU=1430\n";
-    fs::write(node.path("/run/flannel/subnet.env"), env).unwrap();
-    let (web, db) = (node.add_pod("web").unwrap(), node.add_pod("db").unwrap());
-    let addresses =
-        |pod: &flannel_lab::Pod<'_>| pod.addresses().map(|address| address.to_string()).collect::<Vec<_>>();
-    assert_eq!(addresses(&web), ["10.244.1.2", "fd00:244:0:1::2"]);
-    assert_eq!(addresses(&db), ["10.244.1.3", "fd00:244:0:1::3"]);
-    db.addresses().for_each(|address| assert!(web.ping(address).is_ok()));
-    web.ping(node.v4()).unwrap();
-    assert!(web.run("ip", ["-o", "link", "show", "eth0"]).unwrap().contains("mtu 1430"));
-    web.remove().unwrap();
-    assert_eq!(node.pods().unwrap().iter().map(|pod| pod.name().to_owned()).collect::<Vec<_>>(), ["db"]);
-}
-
-#[test]
 fn forty_nodes_of_one_segment_reach_each_other() {
     let lab = Lab::up(LabOptions { topology: Topology::flat(40).unwrap(), ..options("flat") }).unwrap();
     lab.node("master1").unwrap().ping(lab.node("worker39").unwrap().v4()).unwrap();

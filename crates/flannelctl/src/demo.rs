@@ -5,6 +5,7 @@ mod cable;
 pub mod draw;
 mod inventory;
 mod overlay;
+mod plugins;
 mod repair;
 mod stage;
 mod wire;
@@ -52,6 +53,7 @@ fn vxlan(stage: &mut Stage<'_>) -> anyhow::Result<String> {
     let leases = leases_of(&lab)?;
     overlay::leases(stage, &leases)?;
     overlay::kernels(stage, &lab, &leases)?;
+    plugins::show_add(stage, &lab)?;
     overlay::pings(stage, &lab)?;
     stage.scene("On the wire: vxlan")?;
     stage.say("The pod's whole frame travels inside a UDP packet from node to node.")?;

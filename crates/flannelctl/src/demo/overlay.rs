@@ -48,7 +48,8 @@ pub fn pings(stage: &mut Stage<'_>, lab: &Lab) -> anyhow::Result<()> {
     stage.say("A pod here is a network namespace behind the bridge cni0 of its node.")?;
     let worker1 = lab.node("worker1")?;
     let from = first_pod(worker1)?;
-    let neighbour = worker1.add_pod("pod2")?;
+    let neighbour = worker1.pods()?.into_iter().next_back();
+    let neighbour = neighbour.ok_or_else(|| anyhow::anyhow!("bug: worker1 has no pod"))?;
     let (near, far) = (first_pod(lab.node("worker2")?)?, first_pod(lab.node("worker3")?)?);
     let ways = [
         ("same node", &neighbour, "by the bridge cni0 alone"),
