@@ -4,18 +4,30 @@
 pub(crate) mod backend;
 pub(crate) mod names;
 
+use flannel_kernel::firewall::iptables::IptablesError;
 use flannel_kernel::firewall::nft::NftError;
 
 use crate::error::CniError;
 
 /// How often a change is tried when others change the same objects.
-const MOST_TRIES: usize = 10;
+const MOST_TRIES: usize = 8;
 
 /// Tries again while others change the same objects.
 pub(crate) fn repeat<T>(mut attempt: impl FnMut() -> Result<T, NftError>) -> Result<T, NftError> {
     for _ in 1..MOST_TRIES {
         match attempt() {
             Err(why) if why.is_a_race() => {}
+            outcome => return outcome,
+        }
+    }
+    attempt()
+}
+
+/// Tries again what failed: iptables does not say whether others changed the same rules meanwhile.
+pub(crate) fn again<T>(mut attempt: impl FnMut() -> Result<T, IptablesError>) -> Result<T, IptablesError> {
+    for _ in 1..MOST_TRIES {
+        match attempt() {
+            Err(IptablesError::Failed { .. }) => {}
             outcome => return outcome,
         }
     }

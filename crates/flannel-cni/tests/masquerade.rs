@@ -1,6 +1,7 @@
 //! Masquerade and the check of hardware addresses: the rules of Go's plugins, made, found again and removed by
 //! either.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+#![allow(clippy::print_stderr, reason = "a test that cannot run says so")]
 
 #[path = "portmap/stage.rs"]
 #[allow(dead_code, reason = "a part of it is for portmap")]
@@ -247,4 +248,72 @@ fn spoof_checks_of_this_network_are_collected_and_others_stay() {
         assert_eq!(are_left, [true, false, true], "{rules}");
         assert!(!rules.contains("gone"), "{rules}");
     });
+}
+
+/// A bridge of Go's with masquerade and the check of hardware addresses.
+fn go_bridge(backend: &str) -> Value {
+    json!({
+        "cniVersion": "1.0.0",
+        "name": "mynet",
+        "type": "bridge",
+        "bridge": "mynet0",
+        "isGateway": true,
+        "ipMasq": true,
+        "ipMasqBackend": backend,
+        "macspoofchk": true,
+        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.22.0.0/16"}], [{"subnet": "fd00:22::/64"}]],
+                 "dataDir": "/run/networks"},
+    })
+}
+
+/// The bridges of Go that this machine has, each with the backends that it knows.
+fn go_bridges() -> Vec<(Go, &'static str)> {
+    let backends = |go: Go| match go {
+        Go::Debian => vec![(go, "iptables")],
+        Go::Newest => vec![(go, "iptables"), (go, "nftables")],
+    };
+    Go::present("bridge").into_iter().flat_map(backends).collect()
+}
+
+fn traces() -> Vec<String> {
+    let all = nft();
+    let names = ["c0ffee01", "10.22.0.2", "fd00:22::2", "CNI-"];
+    all.lines().filter(|line| names.iter().any(|name| line.contains(name))).map(str::to_owned).collect()
+}
+
+#[test]
+fn what_go_made_we_remove_with_and_without_addresses() {
+    for (go, backend) in go_bridges() {
+        for known in [&["10.22.0.2/16", "fd00:22::2/64"][..], &[]] {
+            on_a_host(|| {
+                sh("ip netns add pod1");
+                go.call("bridge", "ADD", &go_bridge(backend)).unwrap();
+                assert!(!traces().is_empty());
+                masquerade::tear_down(&request("c0ffee01"), &nets(known)).unwrap();
+                macspoof::tear_down(&request("c0ffee01")).unwrap();
+                assert_eq!(traces(), Vec::<String>::new(), "{go:?} {backend}");
+            });
+        }
+    }
+}
+
+#[test]
+fn what_we_made_go_removes() {
+    for (go, backend) in go_bridges() {
+        on_a_host(|| {
+            sh("ip netns add pod1");
+            let mut config = go_bridge(backend);
+            config["macspoofchk"] = false.into();
+            config["ipMasq"] = false.into();
+            let result = go.call("bridge", "ADD", &config).unwrap();
+            let port = result["interfaces"][1]["name"].as_str().unwrap();
+            let mac = result["interfaces"][2]["mac"].as_str().unwrap().parse().unwrap();
+            let addresses = nets(&["10.22.0.2/16", "fd00:22::2/64"]);
+            masquerade::set_up(&request("c0ffee01"), &addresses, Some(backend)).unwrap();
+            macspoof::set_up(&request("c0ffee01"), port, mac).unwrap();
+            assert!(!traces().is_empty());
+            go.call("bridge", "DEL", &go_bridge(backend)).unwrap();
+            assert_eq!(traces(), Vec::<String>::new(), "{go:?} {backend}");
+        });
+    }
 }

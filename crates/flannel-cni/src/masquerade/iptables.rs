@@ -13,14 +13,12 @@ use ipnet::IpNet;
 
 use super::Meant;
 use crate::error::CniError;
-use crate::firewall::names;
+use crate::firewall::{again, names};
 use crate::request::Request;
 
 const NAT: &str = "nat";
 const POSTROUTING: &str = "POSTROUTING";
 const OWN: &str = "CNI-";
-/// How often a script is tried when others change the same rules.
-const MOST_TRIES: usize = 3;
 
 /// Makes the rules of a container; made again, they are the same.
 pub(super) fn set_up(request: &Request, addresses: &[IpNet]) -> Result<(), CniError> {
@@ -34,13 +32,12 @@ pub(super) fn set_up(request: &Request, addresses: &[IpNet]) -> Result<(), CniEr
                 .details("install iptables, or choose the ipMasqBackend nftables")
         };
         let iptables = Iptables::find(family).ok_or_else(missing)?;
-        let failed = |why: IptablesError| CniError::internal(format!("cannot set up masquerading: {why}"));
-        let saved = if is_new(&iptables, &own_chain(request)) {
-            Saved::default()
-        } else {
-            iptables.save(NAT).map_err(failed)?
-        };
-        iptables.restore(&script(request, family, &addresses, &saved)).map_err(failed)?;
+        let made = again(|| {
+            let is_new = is_new(&iptables, &own_chain(request));
+            let saved = if is_new { Saved::default() } else { iptables.save(NAT)? };
+            iptables.restore(&script(request, family, &addresses, &saved))
+        });
+        made.map_err(|why| CniError::internal(format!("cannot set up masquerading: {why}")))?;
     }
     Ok(())
 }
@@ -209,16 +206,10 @@ pub(super) fn clean_legacy(meant: Meant<'_>) -> Result<(), CniError> {
 }
 
 fn clean_by_script(iptables: &Iptables, meant: Meant<'_>) -> Result<(), IptablesError> {
-    let attempt = || match deletions(&iptables.save(NAT)?, iptables.family(), meant) {
+    again(|| match deletions(&iptables.save(NAT)?, iptables.family(), meant) {
         script if script.is_empty() => Ok(()),
         script => iptables.restore(&format!("*{NAT}\n{script}COMMIT\n")),
-    };
-    for _ in 1..MOST_TRIES {
-        if let Ok(()) = attempt() {
-            return Ok(());
-        }
-    }
-    attempt()
+    })
 }
 
 fn deletions(saved: &Saved, family: Family, meant: Meant<'_>) -> String {

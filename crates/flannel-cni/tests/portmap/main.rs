@@ -3,5 +3,10 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so")]
 
+mod checks;
+mod config;
+mod go;
 mod golden;
+mod leftovers;
 mod stage;
+mod traffic;

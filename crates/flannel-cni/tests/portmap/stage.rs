@@ -1,7 +1,8 @@
 //! A namespace that plays the host, and calls of portmap in it.
 
-use std::path::Path;
-use std::process::Command;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use flannel_cni::plugins::Plugin;
 use flannel_cni::program::answer;
@@ -44,7 +45,8 @@ pub fn nat(program: &str) -> Vec<String> {
 }
 
 fn without_counters(line: &str) -> String {
-    line.split('[').next().unwrap().to_owned()
+    let end = if line.starts_with(':') { line.find('[').unwrap() } else { line.len() };
+    line[..end].to_owned()
 }
 
 /// A call of a plugin.
@@ -121,4 +123,58 @@ pub fn with_legacy_iptables() {
         done
         mount --bind /run/alternatives /etc/alternatives");
     assert!(sh("iptables --version").contains("legacy"));
+}
+
+/// A folder of Go's plugins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Go {
+    /// Of Debian: 1.1.1, which knows no nftables.
+    Debian,
+    /// As `make peers` builds them: 1.9.1.
+    Newest,
+}
+
+impl Go {
+    fn folder(self) -> PathBuf {
+        match self {
+            Self::Debian => "/usr/lib/cni".into(),
+            Self::Newest => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/peers/bin"),
+        }
+    }
+
+    /// Those that this machine has; for the others a line says that they are missing.
+    pub fn present(plugin: &str) -> Vec<Self> {
+        let is_present = |go: &Self| {
+            let is_there = go.folder().join(plugin).exists();
+            if !is_there {
+                eprintln!("not run: there is no {} of {go:?}", go.folder().join(plugin).display());
+            }
+            is_there
+        };
+        [Self::Debian, Self::Newest].into_iter().filter(is_present).collect()
+    }
+
+    /// Whether CHECK works with two addresses: that of 1.1.1 looks for the rules of one in the table of the other.
+    pub fn can_check(self) -> bool {
+        self == Self::Newest
+    }
+
+    /// Calls a plugin of Go for the container `c0ffee01` and its `eth0` in the namespace `pod1`.
+    pub fn call(self, plugin: &str, command: &str, config: &Value) -> Result<Value, String> {
+        let mut child = Command::new(self.folder().join(plugin))
+            .env("CNI_COMMAND", command)
+            .env("CNI_CONTAINERID", "c0ffee01")
+            .env("CNI_IFNAME", "eth0")
+            .env("CNI_NETNS", "/run/netns/pod1")
+            .env("CNI_PATH", self.folder())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(config.to_string().as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        if output.status.success() { Ok(said.parse().unwrap_or(Value::Null)) } else { Err(said) }
+    }
 }

@@ -16,6 +16,7 @@ pub(super) use leftovers::{clean_legacy, leftovers};
 use self::rules::{DNAT, MASQ, NAT, Plan, SETMARK, Words, normal};
 use super::config::{self, Config};
 use crate::error::CniError;
+use crate::firewall::again;
 use crate::request::Request;
 
 /// Makes the rules of a container; made again, they are the same.
@@ -23,13 +24,12 @@ pub(super) fn set_up(request: &Request, config: &Config, addresses: &[IpNet]) ->
     for address in addresses {
         let plan = Plan::new(request, config, *address)?;
         let iptables = find(plan.family)?;
-        let failed = |why: IptablesError| CniError::internal(format!("unable to setup DNAT: {why}"));
-        let script = if iptables.flavour() == Flavour::Nftables && is_prepared(&plan).unwrap_or(false) {
-            plan.own_script()
-        } else {
-            plan.script(&iptables.save(NAT).map_err(failed)?)
-        };
-        iptables.restore(&script).map_err(failed)?;
+        let made = again(|| {
+            let is_quick = iptables.flavour() == Flavour::Nftables && is_prepared(&plan).unwrap_or(false);
+            let script = if is_quick { plan.own_script() } else { plan.script(&iptables.save(NAT)?) };
+            iptables.restore(&script)
+        });
+        made.map_err(|why| CniError::internal(format!("unable to setup DNAT: {why}")))?;
     }
     Ok(())
 }

@@ -9,14 +9,12 @@ use flannel_kernel::firewall::nft::{Is, Nft, NftError, Rule, Statement, Step, Ta
 
 use super::rules::{DNAT, NAT, OWN, Script};
 use crate::error::CniError;
-use crate::firewall::names;
+use crate::firewall::{again, names};
 use crate::plugins::portmap::owner::{Leads, Meant};
 
 /// The chains that lead to those of containers, and how the latter's names begin. The second is that of plugins
 /// before 0.7.
 const ENTRIES: [(&str, &str); 2] = [(DNAT, OWN), ("CNI-HOSTPORT-SNAT", "CNI-SN-")];
-/// How often a script is tried when others change the same rules.
-const MOST_TRIES: usize = 3;
 
 /// What has to be deleted from the tables of iptables that lie in nftables.
 pub(in super::super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Vec<Step>, NftError> {
@@ -115,16 +113,10 @@ fn may_hold(table: &[u8], meant: Meant<'_>) -> bool {
 }
 
 fn clean_by_script(iptables: &Iptables, meant: Meant<'_>) -> Result<(), IptablesError> {
-    let attempt = || match script(&iptables.save(NAT)?, meant) {
+    again(|| match script(&iptables.save(NAT)?, meant) {
         Some(script) => iptables.restore(&script),
         None => Ok(()),
-    };
-    for _ in 1..MOST_TRIES {
-        if let Ok(()) = attempt() {
-            return Ok(());
-        }
-    }
-    attempt()
+    })
 }
 
 fn script(saved: &Saved, meant: Meant<'_>) -> Option<String> {

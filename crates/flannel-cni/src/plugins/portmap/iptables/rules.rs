@@ -85,8 +85,8 @@ impl Plan {
         if let Some(bit) = self.mark {
             masquerade(&mut script, saved, bit);
         }
+        script.ensure(saved, DNAT, &[]);
         for entry in ["PREROUTING", "OUTPUT"] {
-            script.ensure(saved, DNAT, &[]);
             if !leads(saved, entry, DNAT) {
                 script.append(entry, &words("-m addrtype --dst-type LOCAL -j", &[DNAT]));
             }
@@ -203,7 +203,8 @@ pub(super) fn normal(words: &[String]) -> BTreeSet<Vec<String>> {
         if begins && !part.is_empty() {
             parts.insert(std::mem::take(&mut part));
         }
-        part.push(word.clone());
+        // Go cuts comments to one byte more than iptables keeps.
+        part.push(word[..word.floor_char_boundary(LONGEST_COMMENT)].to_owned());
     }
     parts.insert(part);
     // Which matches are loaded follows from their options.
@@ -224,11 +225,11 @@ impl Script {
         self.chains += &format!(":{name} - [0:0]\n");
     }
 
-    /// Makes a chain if there is none, and a rule in it if that is not there.
+    /// Makes a chain if there is none, and a rule in it if that is not there. A chain that somebody else makes
+    /// meanwhile is not emptied: then the whole script fails.
     fn ensure(&mut self, saved: &Saved, chain: &str, rule: &[String]) {
-        let declaration = format!(":{chain} - [0:0]\n");
-        if !saved.has_chain(chain) && !self.chains.contains(&declaration) {
-            self.chains += &declaration;
+        if !saved.has_chain(chain) {
+            self.chains += &format!("-N {chain}\n");
         }
         let is_there = saved.of_chain(chain).any(|found| normal(&found.words()) == normal(rule));
         if !rule.is_empty() && !is_there {
