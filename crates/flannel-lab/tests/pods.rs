@@ -95,7 +95,7 @@ fn a_pod_that_cannot_be_attached_leaves_nothing() {
     assert!(
         failed.starts_with(
             "cannot attach web on master1: plugin type=\"portmap\" failed (add): \
-             netplugin failed with no error message: exit status: 1"
+             netplugin failed with no error message: exit status 1"
         ),
         "{failed}"
     );

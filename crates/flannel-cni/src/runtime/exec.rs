@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::container::Container;
 use super::place::Place;
-use crate::delegate::read_error;
+use crate::delegate::{find_in_path, read_error};
 use crate::error::CniError;
 use crate::json::compact;
 use crate::request::Command;
@@ -30,22 +30,15 @@ pub(super) struct Variables<'a> {
     pub(super) path: &'a [PathBuf],
 }
 
-/// The program of a plugin: that of the first folder which has a plain file of its name.
+/// The program of a plugin as its place names it: that of the first folder which has a plain file of its name.
 pub(super) fn find(place: &dyn Place, plugin: &str, path: &[PathBuf]) -> Result<PathBuf, CniError> {
-    if plugin.is_empty() {
-        return Err(CniError::internal("no plugin name provided"));
-    }
-    if plugin.contains('/') {
-        return Err(CniError::internal(format!("invalid plugin name: {plugin}")));
-    }
-    if path.is_empty() {
-        return Err(CniError::internal("no paths provided"));
-    }
-    let found = path.iter().map(|folder| folder.join(plugin)).find(|file| place.path(file).is_file());
-    let folders = || path.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(" ");
-    found.ok_or_else(|| {
-        CniError::internal(format!("failed to find plugin {plugin:?} in path [{}]", folders()))
-    })
+    let folders: Vec<PathBuf> = path.iter().map(|folder| place.path(folder)).collect();
+    let found = find_in_path(plugin, &folders)?;
+    let position = folders.iter().position(|folder| Some(folder.as_path()) == found.parent());
+    let folder = position.and_then(|position| path.get(position));
+    folder
+        .map(|folder| folder.join(plugin))
+        .ok_or_else(|| CniError::internal(format!("bug: {plugin} is nowhere")))
 }
 
 /// Calls a program and gives what it wrote.
@@ -106,7 +99,7 @@ fn talk(mut child: Child, input: &[u8]) -> io::Result<Output> {
 /// What a failed plugin says: an error object, or anything else that could help.
 fn complaint(output: &Output) -> CniError {
     let [stdout, stderr] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
-    let status = output.status;
+    let status = output.status.to_string().replace("exit status: ", "exit status ");
     if stdout.is_empty() && stderr.is_empty() {
         return CniError::internal(format!("netplugin failed with no error message: {status}"));
     }

@@ -95,7 +95,7 @@ fn what_cannot_be_undone_is_told_and_the_rest_is_undone() {
     assert_eq!(
         failed.to_string(),
         "plugin type=\"c\" failed (add): no; way; and it could not be undone: \
-         plugin type=\"b\" failed (delete): netplugin failed: \"stuck\\n\": exit status: 2"
+         plugin type=\"b\" failed (delete): netplugin failed: \"stuck\\n\": exit status 2"
     );
     assert_eq!(stage.called(), ["ADD a", "ADD b", "ADD c", "DEL c", "DEL b", "DEL a"]);
 }

@@ -55,10 +55,10 @@ fn an_error_object_is_passed_on_as_it_is() {
 #[test]
 fn a_plugin_that_fails_without_an_error_object_is_quoted() {
     let said = |text| answer(text).unwrap_err();
-    assert_eq!(said("exit 3"), CniError::internal("netplugin failed with no error message: exit status: 3"));
+    assert_eq!(said("exit 3"), CniError::internal("netplugin failed with no error message: exit status 3"));
     assert_eq!(
         said("echo oh no >&2; exit 1"),
-        CniError::internal(r#"netplugin failed: "oh no\n": exit status: 1"#)
+        CniError::internal(r#"netplugin failed: "oh no\n": exit status 1"#)
     );
     assert_eq!(
         said("printf nonsense; exit 1").msg,
