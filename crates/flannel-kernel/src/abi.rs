@@ -10,6 +10,7 @@ pub const AF_INET6: u8 = 10;
 
 pub const NLM_F_REQUEST: u16 = 0x1;
 pub const NLM_F_ACK: u16 = 0x4;
+pub const NLM_F_ECHO: u16 = 0x8;
 pub const NLM_F_DUMP_INTR: u16 = 0x10;
 pub const NLM_F_DUMP: u16 = 0x300;
 pub const NLM_F_REPLACE: u16 = 0x100;
@@ -73,6 +74,8 @@ pub const IFLA_AF_SPEC: u16 = 26;
 pub const IFLA_NET_NS_FD: u16 = 28;
 pub const IFLA_EXT_MASK: u16 = 29;
 pub const IFLA_LINK_NETNSID: u16 = 37;
+pub const IFLA_INET_CONF: u16 = 1;
+pub const IPV4_DEVCONF_ARP_NOTIFY: u16 = 22;
 pub const IFLA_INFO_KIND: u16 = 1;
 pub const IFLA_INFO_DATA: u16 = 2;
 pub const IFLA_INFO_SLAVE_KIND: u16 = 4;

@@ -188,7 +188,8 @@ pub(crate) enum Wish<T> {
     Pending(T),
 }
 
-fn read(message: &Received) -> Option<Device> {
+/// Reads a message about a device.
+pub(crate) fn read(message: &Received) -> Option<Device> {
     if message.kind != RTM_NEWLINK {
         return None;
     }

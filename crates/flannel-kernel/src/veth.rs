@@ -10,9 +10,9 @@ use crate::abi::{
     IFF_UP, IFLA_ADDRESS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU,
     IFLA_NET_NS_FD, IFLA_TXQLEN, NLM_F_CREATE, NLM_F_EXCL, RTM_NEWLINK, VETH_INFO_PEER,
 };
-use crate::link::header;
+use crate::link::{self, header};
 use crate::netlink::{Outbox, Refusal};
-use crate::stack::Stack;
+use crate::stack::{self, Device, Stack};
 
 /// A pair to be made: this end switched on, the other end switched off.
 ///
@@ -37,13 +37,14 @@ pub struct NewVeth<'a> {
 }
 
 impl Stack {
-    /// Makes a pair.
+    /// Makes a pair, and gives this end as it was a moment before it became a port.
     ///
+    /// The kernel tells it with its answer: a question afterwards would wait for all that a new device sets off.
     /// The other end cannot be switched on by the same request: the kernel would do it before it knows the pair.
-    pub fn create_veth(&mut self, veth: &NewVeth) -> Result<(), Refusal> {
+    pub fn create_veth(&mut self, veth: &NewVeth) -> Result<Device, Refusal> {
         let namespace = veth.peer_namespace.map(|fd| u32::try_from(fd.as_raw_fd()));
         let namespace = namespace.transpose().map_err(|_| Errno::BADF)?;
-        self.socket.request(Outbox::of(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |message| {
+        let request = Outbox::of(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |message| {
             message.header(&header(0, IFF_UP, IFF_UP));
             message.text(IFLA_IFNAME, veth.name.as_str());
             message.attribute(IFLA_ADDRESS, &veth.mac.0);
@@ -70,6 +71,13 @@ impl Stack {
                     });
                 });
             });
-        }))
+        });
+        if let Some(made) = self.socket.make(request, stack::read)? {
+            return Ok(made);
+        }
+        let found = self.device(veth.name).and_then(|found| found.ok_or_else(|| Errno::NODEV.into()));
+        found.inspect_err(|_| {
+            let _ = link::remove(&mut self.socket, veth.name); // the first error is the one to tell
+        })
     }
 }

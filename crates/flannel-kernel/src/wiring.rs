@@ -8,9 +8,10 @@ use ipnet::IpNet;
 
 use crate::abi::{
     AF_INET, AF_INET6, IFA_ADDRESS, IFA_BROADCAST, IFA_F_DADFAILED, IFA_F_NODAD, IFA_F_TENTATIVE, IFA_FLAGS,
-    IFA_LOCAL, IFF_UP, NLM_F_CREATE, NLM_F_EXCL, RT_SCOPE_UNIVERSE, RT_TABLE_MAIN, RTA_DST, RTA_GATEWAY,
-    RTA_METRICS, RTA_OIF, RTA_PRIORITY, RTA_TABLE, RTAX_ADVMSS, RTAX_MTU, RTM_DELADDR, RTM_GETADDR,
-    RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, RTN_UNICAST, RTNLGRP_IPV6_IFADDR, RTPROT_BOOT,
+    IFA_LOCAL, IFF_UP, IFLA_AF_SPEC, IFLA_INET_CONF, IPV4_DEVCONF_ARP_NOTIFY, NLM_F_CREATE, NLM_F_EXCL,
+    RT_SCOPE_UNIVERSE, RT_TABLE_MAIN, RTA_DST, RTA_GATEWAY, RTA_METRICS, RTA_OIF, RTA_PRIORITY, RTA_TABLE,
+    RTAX_ADVMSS, RTAX_MTU, RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, RTN_UNICAST,
+    RTNLGRP_IPV6_IFADDR, RTPROT_BOOT,
 };
 use crate::link;
 use crate::netlink::{Outbox, Received, Refusal, ip, number};
@@ -104,9 +105,14 @@ pub enum Doubt {
 impl Stack {
     /// Gives a device its addresses, switches it on and makes its routes; the first refusal is told.
     ///
-    /// Addresses come first: the kernel announces those that are there when the device goes on.
+    /// Addresses come before the switch: the kernel announces those that are there when the device goes on, if it
+    /// is told to. They may have been another pod's a moment ago.
     pub fn wire(&mut self, wiring: &Wiring) -> Result<(), WiringError> {
         let mut outbox = Outbox::default();
+        if !wiring.addresses.is_empty() {
+            write_announce(&mut outbox, wiring.device);
+        }
+        let before = outbox.len();
         for address in &wiring.addresses {
             write_address(&mut outbox, wiring.device, *address, wiring.double_check);
         }
@@ -115,15 +121,18 @@ impl Stack {
             write_route(&mut outbox, wiring.device, route);
         }
         let refused = self.socket.send_batch(&mut outbox).map_err(WiringError::Unheard)?;
-        let Some(first) = refused.into_iter().next() else { return Ok(()) };
-        let count = wiring.addresses.len();
-        Err(match (wiring.addresses.get(first.place), first.place.checked_sub(count + 1)) {
-            (Some(address), _) => WiringError::Address(*address, first.why),
+        // A pod without announcements still works.
+        let mut refused =
+            refused.into_iter().filter_map(|one| Some((one.place.checked_sub(before)?, one.why)));
+        let Some((place, why)) = refused.next() else { return Ok(()) };
+        let addresses = &wiring.addresses;
+        Err(match (addresses.get(place), place.checked_sub(addresses.len() + 1)) {
+            (Some(address), _) => WiringError::Address(*address, why),
+            (None, None) => WiringError::Raise(why),
             (None, Some(place)) => match wiring.routes.get(place) {
-                Some(route) => WiringError::Route(*route, first.why),
-                None => WiringError::Unheard(first.why),
+                Some(route) => WiringError::Route(*route, why),
+                None => WiringError::Unheard(why),
             },
-            (None, None) => WiringError::Raise(first.why),
         })
     }
 
@@ -178,6 +187,18 @@ impl Stack {
             Ok(if is_decided { Wish::Granted(found) } else { Wish::Pending(found) })
         })
     }
+}
+
+/// Sets `arp_notify` of a device: the file below `/proc/sys` costs five times as much.
+fn write_announce(outbox: &mut Outbox, device: u32) {
+    outbox.add(RTM_NEWLINK, 0, |message| {
+        message.header(&link::header(device, 0, 0));
+        message.nest(IFLA_AF_SPEC, |families| {
+            families.nest(AF_INET.into(), |inet| {
+                inet.nest(IFLA_INET_CONF, |settings| settings.number(IPV4_DEVCONF_ARP_NOTIFY, 1));
+            });
+        });
+    });
 }
 
 fn write_address(outbox: &mut Outbox, device: u32, address: IpNet, double_check: DoubleCheck) {

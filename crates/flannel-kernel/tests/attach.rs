@@ -82,7 +82,8 @@ fn a_pair_is_made_with_one_end_on_the_bridge_and_the_other_in_the_pod() {
         let here = host.device(name("veth1")).unwrap().unwrap();
         assert_eq!((&*here.kind, here.mac, here.mtu, here.up), ("veth", mac(1), 1400, true));
         assert_eq!((here.master, here.peer), (Some(bridge), Some(eth0)));
-        assert_eq!(host.ports(bridge).unwrap(), std::slice::from_ref(&here));
+        let ports: Vec<_> = host.ports(bridge).unwrap().iter().map(|port| port.index).collect();
+        assert_eq!(ports, [here.index]);
         let there = visit(pod, || Stack::open().unwrap().device(name("eth0")).unwrap().unwrap()).unwrap();
         assert_eq!((there.index, there.peer, there.mac), (eth0, Some(here.index), mac(2)));
         assert_eq!((there.mtu, there.up, there.master), (1400, false, None));

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, 
 use super::{Attributes, Outbox, Received, Refusal, messages};
 use crate::abi::{
     NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_CAPPED,
-    NLM_F_DUMP, NLM_F_DUMP_INTR, NLMSG_DONE, NLMSG_ERROR, NLMSGERR_ATTR_MSG, SOL_NETLINK,
+    NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_ECHO, NLMSG_DONE, NLMSG_ERROR, NLMSGERR_ATTR_MSG, SOL_NETLINK,
 };
 
 /// More requests than this in one send could fill the receive buffer with refusals.
@@ -88,6 +88,26 @@ impl Socket {
             let received = self.receive()?;
             if let Some(answer) = messages(received).find(|message| message.sequence == sequence) {
                 return refusal(&answer).map_or_else(|| Ok(read(&answer)), Err);
+            }
+        }
+    }
+
+    /// Sends one request that makes something, waits for its end, and gives what the kernel tells about it; an
+    /// old kernel tells nothing.
+    pub(crate) fn make<T>(
+        &mut self,
+        mut request: Outbox,
+        read: impl Fn(&Received) -> Option<T>,
+    ) -> Result<Option<T>, Refusal> {
+        request.flag_last(NLM_F_ACK | NLM_F_ECHO);
+        let sequence = self.send(&mut request)?;
+        let mut made = None;
+        loop {
+            for message in messages(self.receive()?).filter(|message| message.sequence == sequence) {
+                if message.kind == NLMSG_ERROR {
+                    return refusal(&message).map_or(Ok(made), Err);
+                }
+                made = read(&message).or(made);
             }
         }
     }

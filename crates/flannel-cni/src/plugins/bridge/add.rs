@@ -54,13 +54,13 @@ struct Adding<'a> {
 
 impl Adding<'_> {
     fn attach(&mut self) -> Result<Attachment, CniError> {
-        let (name, mac) =
+        let (port, mac) =
             cable::lay(&mut self.host, self.bridge.index, self.config, self.ifname, &self.sandbox)?;
-        self.made.cable = Some(name);
-        let port = cable::set_port(&mut self.host, name, &self.bridge, self.config)?;
+        self.made.cable = Some(port.name);
+        cable::set_port(&mut self.host, &port, &self.bridge, self.config)?;
         if self.config.checks_mac {
             self.made.mac_rules = true;
-            macspoof::set_up(self.request, name.as_str(), mac)?;
+            macspoof::set_up(self.request, port.name.as_str(), mac)?;
         }
         let mut result = self.lease()?;
         attachment::complete(&mut result, self.config.router);

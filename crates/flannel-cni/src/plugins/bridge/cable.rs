@@ -22,14 +22,14 @@ const MOST_TRIES: usize = 10;
 /// The VLAN of frames without a tag, on a port that is told only of those with one.
 const NATIVE_VLAN: u16 = 1;
 
-/// Makes a cable whose other end is in the pod; gives the name of the host's end and the pod's hardware address.
+/// Makes a cable whose other end is in the pod; gives the host's end and the pod's hardware address.
 pub(super) fn lay(
     host: &mut Stack,
     bridge: u32,
     config: &Config,
     ifname: LinkName,
     sandbox: &File,
-) -> Result<(LinkName, Mac), CniError> {
+) -> Result<(Device, Mac), CniError> {
     let peer_mac = config.mac.map_or_else(random_mac, Ok)?;
     let mut veth = NewVeth {
         name: port_name()?,
@@ -42,7 +42,7 @@ pub(super) fn lay(
     };
     for _ in 0..MOST_TRIES {
         match host.create_veth(&veth) {
-            Ok(()) => return Ok((veth.name, peer_mac)),
+            Ok(port) => return Ok((port, peer_mac)),
             Err(why) if why.errno != Errno::EXIST => {
                 return Err(CniError::internal(format!("failed to make veth pair: {why}")));
             }
@@ -61,24 +61,22 @@ fn port_name() -> Result<LinkName, CniError> {
     name.parse().map_err(|why| CniError::internal(format!("bug: {why}")))
 }
 
-/// Sets what the bridge does with the frames of a new port, and gives the port as it is.
+/// Sets what the bridge does with the frames of a new port.
 pub(super) fn set_port(
     host: &mut Stack,
-    name: LinkName,
+    port: &Device,
     bridge: &Device,
     config: &Config,
-) -> Result<Device, CniError> {
-    let found = host.device(name).map_err(refused(format_args!("failed to lookup {name:?}")))?;
-    let port = found.ok_or_else(|| CniError::internal(format!("somebody removed {name}")))?;
-    refuse_routers(name);
+) -> Result<(), CniError> {
+    refuse_routers(port.name);
     if config.port != Port::default() {
         let Port { hairpin, isolated } = config.port;
-        let tried = format_args!("failed to set hairpin {hairpin} and isolation {isolated} for {name}");
+        let tried =
+            format_args!("failed to set hairpin {hairpin} and isolation {isolated} for {}", port.name);
         host.set_port(port.index, config.port).map_err(refused(tried))?;
     }
     let tagged = config.trunk.as_deref().unwrap_or_default();
-    set_vlans(host, &port, bridge, &vlans(config, bridge, config.vlan, tagged))?;
-    Ok(port)
+    set_vlans(host, port, bridge, &vlans(config, bridge, config.vlan, tagged))
 }
 
 /// What is announced by a pod must not become a way of the host.
@@ -151,7 +149,7 @@ fn lay_vlan_cable(
         mtu: Some(bridge.mtu),
     };
     match host.create_veth(&veth) {
-        Ok(()) => {}
+        Ok(_) => {}
         Err(why) if why.errno == Errno::EXIST => return Ok(()),
         Err(why) => return Err(CniError::internal(why.to_string())),
     }

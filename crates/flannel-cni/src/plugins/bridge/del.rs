@@ -1,5 +1,7 @@
 //! DEL: the cable, the rules, the address. What is gone is no failure; what fails does not stop the rest.
 
+use std::sync::{Mutex, PoisonError};
+
 use flannel_kernel::netns::visit;
 use flannel_kernel::stack::{Device, Stack};
 use flannel_plan::link_name::LinkName;
@@ -99,27 +101,31 @@ fn remove_cable_and_rules(request: &Request, cable: Option<Cable>) -> Vec<CniErr
     let config = request.config();
     let (masquerades, checks_mac) = (is_on(config, "ipMasq"), is_on(config, "macspoofchk"));
     let addresses = cable.as_ref().map_or_else(Vec::new, |cable| cable.addresses.clone());
-    let remove_cable = move || cable.map_or(Ok(()), Cable::remove);
+    let cable = Mutex::new(cable);
+    let remove_cable = || {
+        let cable = cable.lock().unwrap_or_else(PoisonError::into_inner).take();
+        cable.map_or(Ok(()), Cable::remove)
+    };
+    let mut failures = Vec::new();
     if !masquerades && !checks_mac {
-        return remove_cable().err().into_iter().collect();
+        failures.extend(remove_cable().err());
+        return failures;
     }
-    let remove_rules = || {
-        let mut failures = Vec::new();
+    std::thread::scope(|scope| {
+        let removal = std::thread::Builder::new().spawn_scoped(scope, remove_cable);
         if checks_mac {
             failures.extend(macspoof::tear_down(request).err());
         }
         if masquerades {
             failures.extend(masquerade::tear_down(request, &addresses).err());
         }
-        failures
-    };
-    std::thread::scope(|scope| {
-        let removal = scope.spawn(remove_cable);
-        let mut failures = remove_rules();
-        let removed = removal.join().unwrap_or_else(|bug| std::panic::resume_unwind(bug));
+        let removed = match removal {
+            Ok(thread) => thread.join().unwrap_or_else(|bug| std::panic::resume_unwind(bug)),
+            Err(_) => remove_cable(), // a host that is out of threads must get rid of pods first of all
+        };
         failures.extend(removed.err());
-        failures
-    })
+    });
+    failures
 }
 
 impl Cable {

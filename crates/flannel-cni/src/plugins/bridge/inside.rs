@@ -42,8 +42,6 @@ fn set_manners(ifname: LinkName, double_check: DoubleCheck) {
     } else {
         set(format!("net/ipv6/conf/{ifname}/accept_dad"), "0");
     }
-    // The kernel tells the wire about the pod's address when the device goes on: it may have been another's.
-    set(format!("net/ipv4/conf/{ifname}/arp_notify"), "1");
 }
 
 /// Runtimes switch IPv6 off in new pods; addresses would be lost with the device going off for a moment.
