@@ -66,8 +66,8 @@ impl Drop for Notices {
     }
 }
 
-/// What is left of the first mark, neighbours of other devices, and link-local addresses, which the kernel makes
-/// usable a second or two after the device is up.
+/// What is left of the first mark, neighbours of other devices, link-local addresses, which the kernel makes usable
+/// a second or two after the device is up, and the cables of pods: their ports begin to forward when they like.
 fn is_by_itself(line: &str) -> bool {
     let states = ["REACHABLE", "STALE", "DELAY", "PROBE", "FAILED", "INCOMPLETE", "PERMANENT", "NOARP"];
     let neighbour = states.iter().any(|state| line.contains(state));
@@ -75,5 +75,6 @@ fn is_by_itself(line: &str) -> bool {
     line.contains(MARKS)
         || (neighbour && !line.contains(" dev flannel"))
         || line.contains("fe80::")
+        || ["veth", "cni0"].iter().any(|device| line.contains(device))
         || detail_of_address
 }
