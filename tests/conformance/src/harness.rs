@@ -67,7 +67,7 @@ pub fn run(suite: &Suite) -> ExitCode {
     say(&format!("\nrunning {} scenarios on {}", scenarios.len(), names.join(", ")));
     let start = Instant::now();
     let outcomes = side_by_side(&tasks, |(scenario, set)| {
-        let outcome = judge(suite.known, scenario, set, wishes.peers);
+        let outcome = judge(suite.known, scenario, set, &wishes);
         tell(&outcome, &format!("{} {}", set.name, scenario.title()));
         outcome
     });
@@ -97,9 +97,9 @@ fn take<'a, T>(next: &AtomicUsize, tasks: &'a [T]) -> Option<(usize, &'a T)> {
 }
 
 /// Tries a scenario in each of its versions, and holds it against what is known.
-fn judge(known: &[Known], scenario: &Scenario, plugins: &Plugins, peers: bool) -> Outcome {
-    if scenario.peers && !peers {
-        return Outcome::NotRun("needs what `make test-peers` has".into());
+fn judge(known: &[Known], scenario: &Scenario, plugins: &Plugins, wishes: &Wishes) -> Outcome {
+    if scenario.peers && !wishes.peers {
+        return Outcome::NotRun("they need what `make test-peers` has".into());
     }
     if !plugins.have(scenario.plugin) {
         return Outcome::NotRun(format!("{} has no {} plugin", plugins.name, scenario.plugin));
@@ -107,7 +107,10 @@ fn judge(known: &[Known], scenario: &Scenario, plugins: &Plugins, peers: bool) -
     let versions = scenario.versions.iter().filter(|version| plugins.speaks(scenario.plugin, version));
     let outcomes: Vec<_> = versions.map(|version| attempt(scenario, plugins, version)).collect();
     let Some(worst) = outcomes.iter().max().cloned() else {
-        return Outcome::NotRun(format!("{} speaks none of {:?}", scenario.plugin, scenario.versions));
+        return Outcome::NotRun(format!(
+            "{} of {} speaks none of {:?}",
+            scenario.plugin, plugins.name, scenario.versions
+        ));
     };
     let failures: Vec<_> = outcomes.iter().filter_map(failure).collect();
     match known.iter().find(|known| known.is_about(scenario, plugins)) {
@@ -156,7 +159,7 @@ fn tell(outcome: &Outcome, title: &str) {
     match outcome {
         Outcome::Ok => say(&format!("ok       {title}")),
         Outcome::Known(why) => say(&format!("known    {title} ({why})")),
-        Outcome::NotRun(why) => say(&format!("not run  {title} ({why})")),
+        Outcome::NotRun(_) => {} // told together at the end
         Outcome::Failed(why) => say(&format!("FAILED   {title}\n    {why}")),
     }
 }
@@ -167,6 +170,13 @@ fn conclude(outcomes: &[Outcome], start: Instant) -> ExitCode {
     let passed = count(|outcome| *outcome == Outcome::Ok);
     let known = count(|outcome| matches!(outcome, Outcome::Known(_)));
     let not_run = count(|outcome| matches!(outcome, Outcome::NotRun(_)));
+    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    for outcome in outcomes {
+        if let Outcome::NotRun(why) = outcome {
+            *reasons.entry(why).or_default() += 1;
+        }
+    }
+    reasons.iter().for_each(|(why, count)| say(&format!("not run  {count} scenarios: {why}")));
     let seconds = start.elapsed().as_secs_f32();
     say(&format!(
         "\n{passed} passed, {failed} failed, {known} known, {not_run} not run, in {seconds:.1} s\n"

@@ -11,14 +11,17 @@
 )]
 
 pub mod call;
+pub mod chain;
 pub mod harness;
 pub mod listing;
 pub mod plugins;
 pub mod scenario;
 pub mod site;
+pub mod traffic;
 pub mod version;
 
 pub use call::{Answer, Call};
+pub use chain::{Chain, Place};
 pub use plugins::Plugins;
 pub use scenario::{Known, Scenario, Stage, Suite, not_run};
 pub use site::Site;

@@ -84,7 +84,7 @@ impl Site {
         let program = if family == 4 { "iptables-save" } else { "ip6tables-save" };
         let text = self.sh(program);
         let lines = text.lines().filter(|line| !line.starts_with('#') && *line != "COMMIT");
-        lines.map(|line| line.split(" [").next().unwrap_or(line).to_owned()).collect()
+        lines.map(|line| without_counters(line).to_owned()).collect()
     }
 
     /// The rules of one chain of the table nat, as `iptables-save` writes them, without `-A CHAIN`.
@@ -123,6 +123,11 @@ pub struct Remains {
     pub iptables: Vec<String>,
     /// Files of plugins.
     pub files: BTreeMap<String, String>,
+}
+
+/// A chain's line ends with its counters, in brackets; in a rule brackets are part of an address.
+pub fn without_counters(line: &str) -> &str {
+    if line.starts_with(':') { line.split(" [").next().unwrap_or(line).trim_end() } else { line }
 }
 
 fn ip(pod: Option<&str>) -> String {

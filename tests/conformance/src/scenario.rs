@@ -97,6 +97,8 @@ pub enum Others {
     Go,
     /// Go's before 1.2, which do not speak CNI 1.1.0.
     OldGo,
+    /// Go's since 1.2, which speak CNI 1.1.0.
+    NewGo,
     /// All of Go's, but only now and then: a race, or a matter of the order of a map.
     GoSometimes,
     /// Ours: what Go's do and we do otherwise on purpose, which other scenarios assert.
@@ -106,9 +108,11 @@ pub enum Others {
 impl Known {
     /// Whether it is about this scenario on these plugins.
     pub fn is_about(&self, scenario: &Scenario, plugins: &Plugins) -> bool {
+        let new = plugins.speaks("host-local", "1.1.0");
         let concerned = match self.on {
             Others::Go | Others::GoSometimes => !plugins.is_ours(),
-            Others::OldGo => !plugins.is_ours() && !plugins.speaks("host-local", "1.1.0"),
+            Others::OldGo => !plugins.is_ours() && !new,
+            Others::NewGo => !plugins.is_ours() && new,
             Others::Ours => plugins.is_ours(),
         };
         concerned && self.scenario == scenario.path()

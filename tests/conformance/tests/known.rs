@@ -1,7 +1,7 @@
 //! What Go's plugins do otherwise, with the reason: the scenarios that are asserted on ours only.
 
 use conformance_tests::Known;
-use conformance_tests::scenario::Others::{self, Go, OldGo, Ours};
+use conformance_tests::scenario::Others::{self, Go, GoSometimes, NewGo, OldGo, Ours};
 
 const fn known(on: Others, scenario: &'static str, why: &'static str) -> Known {
     Known { on, scenario, why }
@@ -108,8 +108,58 @@ pub const KNOWN: &[Known] = &[
         "bridge::loss::an_ipam_that_fails_does_not_keep_rules_and_devices",
         "stops at the first failure",
     ),
+    known(OldGo, "portmap::config::a_backend_of_another_name_is_refused", YOUNGER),
+    known(OldGo, "portmap::config::conditions_of_the_other_backend_are_refused", YOUNGER),
+    known(
+        OldGo,
+        "portmap::iptables::check_sees_a_rule_that_is_gone",
+        "looks for rules of IPv6 in a pod of IPv4",
+    ),
+    known(OldGo, "portmap::nftables::a_container_has_rules_with_its_id", YOUNGER),
+    known(OldGo, "portmap::nftables::del_leaves_the_chains", YOUNGER),
+    known(OldGo, "portmap::nftables::conditions_stand_before_the_jump", YOUNGER),
+    known(OldGo, "portmap::nftables::check_counts_what_belongs_to_the_container", YOUNGER),
+    known(NewGo, "portmap::nftables::a_second_add_makes_nothing_twice", "adds every rule again"),
+    known(
+        Go,
+        "portmap::life::del_without_mappings_frees_the_rules",
+        "does nothing without them: the rules lead to a pod that is gone",
+    ),
+    known(NewGo, "portmap::life::del_after_a_change_of_backend_frees_the_rules", "looks at one backend only"),
+    known(
+        Go,
+        "portmap::life::del_after_the_network_was_renamed_frees_the_rules",
+        "looks for a chain by the network's name",
+    ),
+    known(
+        NewGo,
+        "portmap::life::del_of_one_network_leaves_the_rules_of_another",
+        "nftables' rules have the container's id alone",
+    ),
+    known(
+        GoSometimes,
+        "portmap::life::many_at_once_come_and_go",
+        "looks whether a shared chain is there, and fails when another one makes it in between",
+    ),
+    known(Go, "portmap::life::garbage_collection_frees_what_belongs_to_nobody", NO_GC),
+    known(OldGo, "portmap::traffic::masquerading_all_hides_who_asks_by_iptables", YOUNGER),
+    known(
+        Go,
+        "portmap::traffic::masquerading_all_hides_who_asks_by_nftables",
+        "nftables' backend does not read masqAll",
+    ),
+    known(Ours, "golden::portmap_nftables_masqall", "nftables' backend reads masqAll, too"),
+    known(Ours, "golden::loopback_0_1_0", FORM),
+    known(Ours, "golden::loopback_0_2_0", FORM),
+    known(Ours, "golden::loopback_0_3_0", FORM),
+    known(Ours, "golden::loopback_0_3_1", FORM),
+    known(Ours, "golden::loopback_0_4_0", FORM),
+    known(Ours, "golden::flannel_no_subnet_env", TRY_AGAIN),
+    known(Ours, "golden::errors_flannel", TRY_AGAIN),
 ];
 
+const FORM: &str = "results have the form of the version that they name";
+const TRY_AGAIN: &str = "without subnet.env the code is 11, try again later: flanneld is about to write it";
 const OLD_GATEWAY: &str = "an old gateway gives way, or stays beside the new one: pods start on a reset node";
 const NEW_SUBNET: &str = "refuses every pod until somebody removes the old address";
 const YOUNGER: &str = "does not know it yet";

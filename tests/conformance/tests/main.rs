@@ -11,9 +11,12 @@
 )]
 
 mod bridge;
+mod golden;
 mod host_local;
 mod known;
 mod loopback;
+mod picture;
+mod portmap;
 mod skeleton;
 
 use std::process::ExitCode;
@@ -35,6 +38,12 @@ fn main() -> ExitCode {
         bridge::masquerade::SCENARIOS,
         bridge::macspoof::SCENARIOS,
         bridge::loss::SCENARIOS,
+        portmap::config::SCENARIOS,
+        portmap::iptables::SCENARIOS,
+        portmap::nftables::SCENARIOS,
+        portmap::life::SCENARIOS,
+        portmap::traffic::SCENARIOS,
+        golden::SCENARIOS,
     ];
     harness::run(&Suite { scenarios: files.concat(), known: known::KNOWN })
 }
