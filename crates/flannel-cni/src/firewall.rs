@@ -5,7 +5,7 @@ pub(crate) mod backend;
 pub(crate) mod names;
 
 use flannel_kernel::firewall::iptables::IptablesError;
-use flannel_kernel::firewall::nft::NftError;
+use flannel_kernel::firewall::nft::{Nft, NftError, Step, Transaction};
 
 use crate::error::CniError;
 
@@ -21,6 +21,22 @@ pub(crate) fn repeat<T>(mut attempt: impl FnMut() -> Result<T, NftError>) -> Res
         }
     }
     attempt()
+}
+
+/// Deletes what is told, in one transaction; where the kernel has no nftables there is nothing to delete.
+pub(crate) fn delete(
+    mut leftovers: impl FnMut(&mut Nft) -> Result<Vec<Step>, NftError>,
+) -> Result<(), NftError> {
+    let attempt = || {
+        let mut nft = Nft::open()?;
+        let mut transaction = Transaction::default();
+        transaction.extend(leftovers(&mut nft)?);
+        nft.commit(&transaction)
+    };
+    match repeat(attempt) {
+        Err(why) if why.says_there_is_none() => Ok(()),
+        outcome => outcome,
+    }
 }
 
 /// Tries again what failed: iptables does not say whether others changed the same rules meanwhile.

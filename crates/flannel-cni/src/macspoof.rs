@@ -10,7 +10,7 @@ use flannel_kernel::firewall::nft::{
 use flannel_plan::mac::Mac;
 
 use crate::error::CniError;
-use crate::firewall::{failure, names, repeat};
+use crate::firewall::{delete, failure, names, repeat};
 use crate::request::Request;
 
 const TABLE: Table = Table { family: Family::Bridge, name: "nat" };
@@ -56,8 +56,9 @@ pub fn set_up(request: &Request, host_veth: &str, mac: Mac) -> Result<(), CniErr
 /// Removes the rules of an attachment.
 pub fn tear_down(request: &Request) -> Result<(), CniError> {
     let names = Names::of_request(request);
-    let attempt = || remove(|listed| is_of(&names, listed), &[&names.interface, &names.mac]);
-    repeat(attempt).map_err(|why| failure("failed to teardown spoof-check", &why))
+    let chains = [names.interface.as_str(), names.mac.as_str()];
+    delete(|nft| leftovers(nft, |listed| is_of(&names, listed), &chains))
+        .map_err(|why| failure("failed to teardown spoof-check", &why))
 }
 
 /// Removes the rules of all attachments of this network but the valid ones: container and interface. Rules of
@@ -69,7 +70,8 @@ pub fn gc(request: &Request, valid: &[(&str, &str)]) -> Result<(), CniError> {
             valid.iter().any(|(id, ifname)| Names::of(&format!("{id}-{ifname}")).comment == *comment);
         names::ifname_in(tag, &request.network).is_some() && !is_valid
     };
-    repeat(|| remove(is_garbage, &[])).map_err(|why| failure("failed to collect spoof-checks", &why))
+    delete(|nft| leftovers(nft, is_garbage, &[]))
+        .map_err(|why| failure("failed to collect spoof-checks", &why))
 }
 
 fn is_of(names: &Names, listed: &Listed) -> bool {
@@ -106,13 +108,16 @@ fn additions(request: &Request, names: &Names, host_veth: &str, mac: Mac, is_new
     steps
 }
 
-/// Removes entries with the chains that they lead to, and these chains, where they are.
-fn remove(is_meant: impl Fn(&Listed) -> bool, chains: &[&str]) -> Result<(), NftError> {
-    let mut nft = Nft::open()?;
-    let mut transaction = Transaction::default();
+/// What has to be deleted: entries with the chains that they lead to, and these chains, where they are.
+fn leftovers(
+    nft: &mut Nft,
+    is_meant: impl Fn(&Listed) -> bool,
+    chains: &[&str],
+) -> Result<Vec<Step>, NftError> {
+    let mut steps = Vec::new();
     let mut chains: Vec<String> = chains.iter().map(|chain| (*chain).to_owned()).collect();
     for listed in nft.rules(TABLE, PREROUTING)?.iter().filter(|listed| is_meant(listed)) {
-        transaction.push(deletion(listed));
+        steps.push(deletion(listed));
         if let Some(chain) = listed.rule.target().filter(|chain| chain.starts_with(INTERFACE_CHAIN)) {
             chains.extend([chain.to_owned(), format!("{chain}-mac")]);
         }
@@ -126,7 +131,7 @@ fn remove(is_meant: impl Fn(&Listed) -> bool, chains: &[&str]) -> Result<(), Nft
         }
     }
     // The first leads to the second, so all are emptied before one can go.
-    transaction.extend(present.iter().map(|chain| Step::FlushChain(TABLE, chain.clone())));
-    transaction.extend(present.into_iter().map(|chain| Step::DeleteChain(TABLE, chain)));
-    nft.commit(&transaction)
+    steps.extend(present.iter().map(|chain| Step::FlushChain(TABLE, chain.clone())));
+    steps.extend(present.into_iter().map(|chain| Step::DeleteChain(TABLE, chain)));
+    Ok(steps)
 }

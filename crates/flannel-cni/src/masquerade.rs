@@ -6,12 +6,11 @@
 mod iptables;
 mod nftables;
 
-use flannel_kernel::firewall::nft::{Nft, NftError, Transaction};
 use ipnet::IpNet;
 
 use crate::error::CniError;
 use crate::firewall::backend::Backend;
-use crate::firewall::{failure, repeat};
+use crate::firewall::{delete, failure};
 use crate::request::Request;
 
 /// What is to be deleted.
@@ -48,17 +47,10 @@ pub fn gc(request: &Request, valid: &[(&str, &str)]) -> Result<(), CniError> {
 
 /// Removes in one transaction what lies in nftables, that of iptables too, and by its program what does not.
 fn clean(meant: Meant<'_>) -> Result<(), CniError> {
-    let by_netlink = repeat(|| {
-        let mut nft = Nft::open()?;
-        let mut transaction = Transaction::default();
-        match nftables::leftovers(&mut nft, meant) {
-            Ok(steps) => transaction.extend(steps),
-            // A kernel without nftables has no rules there.
-            Err(NftError::Look { .. }) if nft.generation().is_err() => return Ok(()),
-            Err(why) => return Err(why),
-        }
-        transaction.extend(iptables::leftovers(&mut nft, meant)?);
-        nft.commit(&transaction)
+    let by_netlink = delete(|nft| {
+        let mut steps = nftables::leftovers(nft, meant)?;
+        steps.extend(iptables::leftovers(nft, meant)?);
+        Ok(steps)
     });
     let by_netlink = by_netlink.map_err(|why| failure("cannot remove masquerading", &why));
     by_netlink.and(iptables::clean_legacy(meant))

@@ -14,14 +14,13 @@ use std::net::IpAddr;
 
 use flannel_kernel::firewall::conntrack;
 use flannel_kernel::firewall::localnet::let_localhost_reach;
-use flannel_kernel::firewall::nft::{Nft, NftError, Transaction};
 use ipnet::IpNet;
 
 use self::config::{Config, Transport, container_addresses, host_ports};
 use self::owner::{Meant, Owner};
 use crate::error::{CniError, code};
 use crate::firewall::backend::Backend;
-use crate::firewall::{failure, repeat};
+use crate::firewall::{delete, failure};
 use crate::request::Request;
 use crate::result::Attachment;
 
@@ -47,9 +46,10 @@ pub fn add(request: &Request) -> Result<Attachment, CniError> {
 
 /// Removes what is left of an attachment, whichever backend and whichever plugin made it.
 pub fn del(request: &Request) -> Result<(), CniError> {
-    let outcome = clean(Meant::Attachment(&Owner::of(request)));
+    let (outcome, mut udp) = clean(Meant::Attachment(&Owner::of(request)));
     // A flow of before would go on to the address of a container that is gone, or to the next that has it.
-    forget(host_ports(request).1);
+    udp.extend(host_ports(request).1);
+    forget(udp);
     outcome
 }
 
@@ -70,7 +70,11 @@ pub fn check(request: &Request) -> Result<(), CniError> {
 /// Removes the rules of all attachments of this network but the valid ones.
 pub fn gc(request: &Request) -> Result<(), CniError> {
     match request.valid_attachments()? {
-        Some(valid) => clean(Meant::AllBut(&request.network, &valid)),
+        Some(valid) => {
+            let (outcome, udp) = clean(Meant::AllBut(&request.network, &valid));
+            forget(udp);
+            outcome
+        }
         None => Ok(()),
     }
 }
@@ -118,20 +122,16 @@ fn let_localhost_in(addresses: &[IpNet]) -> Result<(), CniError> {
     Ok(())
 }
 
-/// Removes in one transaction what lies in nftables, that of iptables too, and by its program what does not.
-fn clean(meant: Meant<'_>) -> Result<(), CniError> {
-    let by_netlink = repeat(|| {
-        let mut nft = Nft::open()?;
-        let mut transaction = Transaction::default();
-        match nftables::leftovers(&mut nft, meant) {
-            Ok(steps) => transaction.extend(steps),
-            // A kernel without nftables has no rules there.
-            Err(NftError::Look { .. }) if nft.generation().is_err() => return Ok(()),
-            Err(why) => return Err(why),
-        }
-        transaction.extend(iptables::leftovers(&mut nft, meant)?);
-        nft.commit(&transaction)
+/// Removes in one transaction what lies in nftables, that of iptables too, and by its program what does not; and
+/// tells the ports of UDP that were found on the way.
+fn clean(meant: Meant<'_>) -> (Result<(), CniError>, Vec<u16>) {
+    let mut udp = Vec::new();
+    let by_netlink = delete(|nft| {
+        let mut leftovers = nftables::leftovers(nft, meant)?;
+        leftovers.join(iptables::leftovers(nft, meant)?);
+        udp.append(&mut leftovers.udp);
+        Ok(leftovers.steps)
     });
     let by_netlink = by_netlink.map_err(|why| failure("error deleting nftables rules", &why));
-    by_netlink.and(iptables::clean_legacy(meant))
+    (by_netlink.and(iptables::clean_legacy(meant)), udp)
 }

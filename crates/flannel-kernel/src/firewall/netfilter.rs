@@ -19,7 +19,8 @@ use crate::netlink::{Attributes, Outbox, Received, Refusal, drain, messages, num
 const INBOX: usize = 64 * 1024;
 /// Of a transaction with more bytes than this the kernel's default buffer may be too small.
 const SMALL: usize = 128 * 1024;
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A change waits for those of others, which may be large.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// A table that changes all the time gives interrupted dumps all the time.
 const MOST_DUMPS: usize = 20;
 
@@ -165,7 +166,7 @@ impl Netfilter {
                 Ok((_, length)) => break length,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    let message = Some("the kernel did not answer within 10 s".into());
+                    let message = Some("the kernel did not answer within 30 s".into());
                     return Err(Refusal { errno: Errno::TIMEDOUT, message });
                 }
                 Err(errno) => return Err(errno.into()),

@@ -65,6 +65,12 @@ impl NftError {
         matches!(self, Self::Refused { why, .. } if raced.contains(&why.errno))
     }
 
+    /// Whether the kernel has no nftables at all: then nothing of anybody is there.
+    pub fn says_there_is_none(&self) -> bool {
+        let none = [Errno::PROTONOSUPPORT, Errno::AFNOSUPPORT, Errno::OPNOTSUPP, Errno::INVAL];
+        matches!(self, Self::Unreachable(why) | Self::Look { why, .. } if none.contains(&why.errno))
+    }
+
     /// What an operator can do about it, where we know.
     pub fn hint(&self) -> Option<&'static str> {
         let (Self::Unreachable(why) | Self::Look { why, .. } | Self::Refused { why, .. }) = self;

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use flannel_kernel::firewall::nft::{Direction, Is, Protocol, Side, Statement};
 use ipnet::IpNet;
 
+use super::config::Family;
 use crate::error::CniError;
 
 /// Conditions, understood or not.
@@ -18,31 +19,39 @@ pub(super) enum Conditions {
     Foreign(String),
 }
 
-/// Reads conditions.
-pub(super) fn read(words: &[String]) -> Conditions {
+/// Reads conditions for packets of a family.
+pub(super) fn read(family: Family, words: &[String]) -> Conditions {
     let text = words.join(" ");
     let words: Vec<&str> = text.split_whitespace().collect();
-    match statements(&words) {
+    match statements(family, &words) {
         Some(statements) => Conditions::Known(statements),
         None => Conditions::Foreign(text),
     }
 }
 
-fn statements<'a>(mut words: &'a [&'a str]) -> Option<Vec<Statement>> {
+fn statements<'a>(family: Family, mut words: &'a [&'a str]) -> Option<Vec<Statement>> {
     let mut statements = Vec::new();
     while !words.is_empty() {
-        let (statement, rest) = statement(words)?;
+        let (statement, rest) = statement(family, words)?;
         statements.push(statement);
         words = rest;
     }
     Some(statements)
 }
 
-fn statement<'a>(words: &'a [&'a str]) -> Option<(Statement, &'a [&'a str])> {
+fn statement<'a>(family: Family, words: &'a [&'a str]) -> Option<(Statement, &'a [&'a str])> {
+    let own = match family {
+        Family::Ipv4 => "ip",
+        Family::Ipv6 => "ip6",
+    };
     match words {
-        ["meta", rest @ ..] if matches!(rest.first(), Some(&("iifname" | "oifname"))) => statement(rest),
-        ["ip" | "ip6", "saddr", rest @ ..] => value(rest, |is, text| address(Side::Source, is, text)),
-        ["ip" | "ip6", "daddr", rest @ ..] => value(rest, |is, text| address(Side::Destination, is, text)),
+        ["meta", rest @ ..] if matches!(rest.first(), Some(&("iifname" | "oifname"))) => {
+            statement(family, rest)
+        }
+        [of, side @ ("saddr" | "daddr"), rest @ ..] if *of == own => {
+            let side = if *side == "saddr" { Side::Source } else { Side::Destination };
+            value(rest, |is, text| address(family, side, is, text))
+        }
         ["iifname", rest @ ..] => value(rest, |is, text| device(Direction::In, is, text)),
         ["oifname", rest @ ..] => value(rest, |is, text| device(Direction::Out, is, text)),
         [transport @ ("tcp" | "udp" | "sctp"), "dport", rest @ ..] => {
@@ -68,14 +77,14 @@ fn value<'a>(
     }
 }
 
-fn address(side: Side, is: Is, text: &str) -> Option<Statement> {
+fn address(family: Family, side: Side, is: Is, text: &str) -> Option<Statement> {
     if let Some((first, last)) = text.split_once('-') {
         let (first, last): (IpAddr, IpAddr) = (first.parse().ok()?, last.parse().ok()?);
-        let fits = first.is_ipv4() == last.is_ipv4() && first < last;
+        let fits = Family::of(first) == family && Family::of(last) == family && first < last;
         return fits.then_some(Statement::AddressRange(side, is, first, last));
     }
     let network = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))?;
-    Some(Statement::Address(side, is, network.trunc()))
+    (Family::of(network.addr()) == family).then(|| Statement::Address(side, is, network.trunc()))
 }
 
 fn device(direction: Direction, is: Is, text: &str) -> Option<Statement> {
@@ -112,14 +121,14 @@ mod tests {
     use super::*;
 
     fn read_text(text: &str) -> Conditions {
-        read(&text.split(' ').map(str::to_owned).collect::<Vec<_>>())
+        read(Family::Ipv4, &text.split(' ').map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]
     fn the_usual_conditions_are_read_without_nft() {
         let net = |text: &str| text.parse::<IpNet>().unwrap();
         let known = |statements: &[Statement]| Conditions::Known(statements.to_vec());
-        assert_eq!(read(&[]), known(&[]));
+        assert_eq!(read(Family::Ipv4, &[]), known(&[]));
         assert_eq!(
             read_text("ip daddr != 192.0.2.0/24 iifname \"eth0\" tcp dport 80"),
             known(&[
@@ -129,7 +138,7 @@ mod tests {
             ])
         );
         assert_eq!(
-            read(&["ip6 saddr == fd00::1".to_owned(), "meta oifname != lo".to_owned()]),
+            read(Family::Ipv6, &["ip6 saddr == fd00::1".to_owned(), "meta oifname != lo".to_owned()]),
             known(&[
                 Statement::source(net("fd00::1/128")),
                 Statement::Device(Direction::Out, Is::Different, "lo".to_owned()),
@@ -139,7 +148,14 @@ mod tests {
 
     #[test]
     fn everything_else_is_left_to_nft_in_its_words() {
-        for text in ["ip daddr { 10.0.0.1, 10.0.0.2 }", "ct state new", "ip daddr != @mine", "a b"] {
+        for text in [
+            "ip daddr { 10.0.0.1, 10.0.0.2 }",
+            "ct state new",
+            "ip daddr != @mine",
+            "a b",
+            "ip6 daddr ::1",
+            "ip daddr ::1",
+        ] {
             assert_eq!(read_text(text), Conditions::Foreign(text.to_owned()));
         }
     }

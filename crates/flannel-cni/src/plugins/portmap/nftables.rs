@@ -12,7 +12,7 @@ use ipnet::IpNet;
 
 use super::conditions::{self, Conditions};
 use super::config::{Config, Family, Mapping, Mark};
-use super::owner::{Leads, Meant, Owner, comment_of};
+use super::owner::{Leads, Leftovers, Meant, Owner, comment_of};
 use crate::error::CniError;
 use crate::firewall::{failure, names, repeat};
 use crate::request::Request;
@@ -69,7 +69,7 @@ impl Plan {
     fn new(request: &Request, config: &Config, address: IpAddr) -> Result<Self, CniError> {
         let family = Family::of(address);
         let table = table(family);
-        let base = match conditions::read(config.conditions(family)) {
+        let base = match conditions::read(family, config.conditions(family)) {
             Conditions::Known(conditions) => Some(base_rules(&conditions)),
             Conditions::Foreign(text) => {
                 conditions::run_nft(&script(table, &text))?;
@@ -238,7 +238,7 @@ fn leads(statements: &[Statement]) -> Leads {
     for statement in statements {
         match statement {
             Statement::Dnat(address, _) => leads.to.push(*address),
-            Statement::DestinationPort(_, nft::Is::Equal, port) => leads.ports.push(*port),
+            Statement::DestinationPort(protocol, nft::Is::Equal, port) => leads.port(*protocol, *port),
             Statement::Address(nft::Side::Destination, nft::Is::Equal, network) => {
                 destination = Some(network.addr())
             }
@@ -251,13 +251,15 @@ fn leads(statements: &[Statement]) -> Leads {
 }
 
 /// What has to be deleted.
-pub(super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Vec<Step>, NftError> {
-    let mut steps = Vec::new();
+pub(super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Leftovers, NftError> {
+    let mut leftovers = Leftovers::default();
     for table in [table(Family::Ipv4), table(Family::Ipv6)] {
-        let listed = nft.all_rules(table)?;
-        steps.extend(listed.iter().filter(|it| is_meant(meant, it)).map(|it| deletion(table, it)));
+        for listed in nft.all_rules(table)?.iter().filter(|listed| is_meant(meant, listed)) {
+            leftovers.steps.push(deletion(table, listed));
+            leftovers.udp.extend(leads(&listed.rule.statements).udp);
+        }
     }
-    Ok(steps)
+    Ok(leftovers)
 }
 
 /// Are the rules of a container there, and does anything lead to them?

@@ -6,6 +6,8 @@
 
 use std::net::IpAddr;
 
+use flannel_kernel::firewall::nft::{Protocol, Step};
+
 use super::config::{container_addresses, host_ports};
 use crate::firewall::names;
 use crate::request::{AttachmentId, Request};
@@ -48,28 +50,55 @@ impl Meant<'_> {
     }
 
     /// Whether a container's chain of iptables with this comment is meant.
-    pub(super) fn takes_chain(
-        self,
-        prefix: &str,
-        chain: &str,
-        comment: &str,
-        leads: impl Fn() -> Leads,
-    ) -> bool {
+    pub(super) fn takes_chain(self, prefix: &str, chain: &str, comment: &str) -> Takes {
         let named = names::read_comment("dnat ", comment).or_else(|| names::read_comment("snat ", comment));
+        let takes = |is_meant| if is_meant { Takes::Yes } else { Takes::No };
         match (self, named) {
             (Self::Attachment(owner), _)
                 if names::chain(prefix, &owner.network, &owner.container) == chain =>
             {
-                true
+                Takes::Yes
             }
-            (Self::Attachment(owner), Some((_, container))) => {
-                owner.container == container && owner.may_own(&leads())
+            (Self::Attachment(owner), Some((_, container))) if owner.container == container => {
+                Takes::IfItLeadsThere
             }
             (Self::AllBut(network, valid), Some((of, container))) => {
-                of == network && !valid.iter().any(|id| id.container_id == container)
+                takes(of == network && !valid.iter().any(|id| id.container_id == container))
             }
-            (_, None) => false,
+            (Self::Attachment(_), Some(_)) | (_, None) => Takes::No,
         }
+    }
+
+    /// Whether a chain that names our container and another network leads to us.
+    pub(super) fn may_take(self, leads: &Leads) -> bool {
+        match self {
+            Self::Attachment(owner) => owner.may_own(leads),
+            Self::AllBut(..) => false,
+        }
+    }
+}
+
+/// Whether a chain is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Takes {
+    Yes,
+    No,
+    /// It names our container and another network: ours by an older name, or that of another interface.
+    IfItLeadsThere,
+}
+
+/// What has to be deleted, and the host's ports of UDP that lead there still.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Leftovers {
+    pub(super) steps: Vec<Step>,
+    pub(super) udp: Vec<u16>,
+}
+
+impl Leftovers {
+    /// Adds others.
+    pub(super) fn join(&mut self, mut others: Self) {
+        self.steps.append(&mut others.steps);
+        self.udp.append(&mut others.udp);
     }
 }
 
@@ -80,6 +109,16 @@ pub(super) struct Leads {
     pub(super) to: Vec<IpAddr>,
     /// The host's ports that it is about.
     pub(super) ports: Vec<u16>,
+    /// Those of them that are of UDP.
+    pub(super) udp: Vec<u16>,
+}
+
+impl Leads {
+    /// Notes a port of a protocol.
+    pub(super) fn port(&mut self, protocol: Protocol, port: u16) {
+        self.ports.push(port);
+        self.udp.extend((protocol == Protocol::UDP).then_some(port));
+    }
 }
 
 impl Owner {
@@ -134,7 +173,7 @@ mod tests {
     }
 
     fn leads(to: &str, ports: &[u16]) -> Leads {
-        Leads { to: vec![to.parse().unwrap()], ports: ports.to_vec() }
+        Leads { to: vec![to.parse().unwrap()], ports: ports.to_vec(), udp: vec![] }
     }
 
     #[test]

@@ -5,20 +5,20 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use flannel_kernel::firewall::iptables::{Family, Iptables, IptablesError, Saved, SavedRule, legacy_table};
-use flannel_kernel::firewall::nft::{Is, Nft, NftError, Rule, Statement, Step, Table};
+use flannel_kernel::firewall::nft::{Is, Nft, NftError, Protocol, Rule, Statement, Step, Table};
 
 use super::rules::{DNAT, NAT, OWN, Script};
 use crate::error::CniError;
 use crate::firewall::{again, names};
-use crate::plugins::portmap::owner::{Leads, Meant};
+use crate::plugins::portmap::owner::{Leads, Leftovers, Meant, Takes};
 
 /// The chains that lead to those of containers, and how the latter's names begin. The second is that of plugins
 /// before 0.7.
 const ENTRIES: [(&str, &str); 2] = [(DNAT, OWN), ("CNI-HOSTPORT-SNAT", "CNI-SN-")];
 
 /// What has to be deleted from the tables of iptables that lie in nftables.
-pub(in super::super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Vec<Step>, NftError> {
-    let mut steps = Vec::new();
+pub(in super::super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Leftovers, NftError> {
+    let mut leftovers = Leftovers::default();
     for family in Family::ALL {
         let table = family.nat();
         let mut chains = BTreeSet::new();
@@ -28,10 +28,13 @@ pub(in super::super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Vec
                     continue;
                 };
                 let comment = listed.rule.any_comment().unwrap_or_default();
-                let inside = nft.rules(table, chain)?;
-                let leads = || inside.iter().fold(Leads::default(), |sum, it| leads(sum, table, &it.rule));
-                if meant.takes_chain(prefix, chain, &comment, leads) {
-                    steps.push(Step::DeleteRule(table, entry.to_owned(), listed.handle));
+                let is_meant = match meant.takes_chain(prefix, chain, &comment) {
+                    Takes::Yes => true,
+                    Takes::No => false,
+                    Takes::IfItLeadsThere => meant.may_take(&chain_leads(nft, table, chain)?),
+                };
+                if is_meant {
+                    leftovers.steps.push(Step::DeleteRule(table, entry.to_owned(), listed.handle));
                     chains.insert(chain.to_owned());
                 }
             }
@@ -43,11 +46,17 @@ pub(in super::super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Vec
             }
         }
         for chain in chains {
-            steps.push(Step::FlushChain(table, chain.clone()));
-            steps.push(Step::DeleteChain(table, chain));
+            leftovers.udp.extend(chain_leads(nft, table, &chain)?.udp);
+            leftovers.steps.push(Step::FlushChain(table, chain.clone()));
+            leftovers.steps.push(Step::DeleteChain(table, chain));
         }
     }
-    Ok(steps)
+    Ok(leftovers)
+}
+
+fn chain_leads(nft: &mut Nft, table: Table, chain: &str) -> Result<Leads, NftError> {
+    let rules = nft.rules(table, chain)?;
+    Ok(rules.iter().fold(Leads::default(), |sum, listed| leads(sum, table, &listed.rule)))
 }
 
 fn own_chain(meant: Meant<'_>, prefix: &str) -> Option<String> {
@@ -62,10 +71,11 @@ fn leads(mut leads: Leads, table: Table, rule: &Rule) -> Leads {
     for statement in &rule.statements {
         match (statement, statement.extension()) {
             (Statement::Dnat(address, _), _) => leads.to.push(*address),
-            (Statement::DestinationPort(_, Is::Equal, port), _) => leads.ports.push(*port),
+            (Statement::DestinationPort(protocol, Is::Equal, port), _) => leads.port(*protocol, *port),
             (_, Some((name, info))) if name == "DNAT" => leads.to.extend(translated(table, info)),
-            (_, Some((name, info))) if name == "tcp" || name == "udp" => {
-                leads.ports.extend(info.get(4..6).map(|port| u16::from_ne_bytes([port[0], port[1]])));
+            (_, Some((name, &[_, _, _, _, first, second, ..]))) if name == "tcp" || name == "udp" => {
+                let protocol = if name == "udp" { Protocol::UDP } else { Protocol::TCP };
+                leads.port(protocol, u16::from_ne_bytes([first, second]));
             }
             _ => {}
         }
@@ -126,7 +136,12 @@ fn script(saved: &Saved, meant: Meant<'_>) -> Option<String> {
         for rule in saved.of_chain(entry) {
             let Some(chain) = rule.target().filter(|name| names::is_chain(prefix, name)) else { continue };
             let leads = || saved.of_chain(&chain).fold(Leads::default(), saved_leads);
-            if meant.takes_chain(prefix, &chain, &rule.comment().unwrap_or_default(), leads) {
+            let is_meant = match meant.takes_chain(prefix, &chain, &rule.comment().unwrap_or_default()) {
+                Takes::Yes => true,
+                Takes::No => false,
+                Takes::IfItLeadsThere => meant.may_take(&leads()),
+            };
+            if is_meant {
                 script.line(&format!("-D {entry} {}", rule.text));
                 chains.insert(chain);
             }
