@@ -184,6 +184,24 @@ fn del_removes_what_a_killed_plugin_left_half_made() {
 }
 
 #[test]
+fn del_finds_the_rules_of_the_flavour_that_the_host_had_before() {
+    on_a_host(|| {
+        with_legacy_iptables();
+        portmap("ADD", &config(&ADDRESSES, ports(), json!({"backend": "iptables"}))).unwrap();
+        sh("umount /etc/alternatives");
+        assert_eq!(portmap("DEL", &config(&ADDRESSES, json!(null), json!({}))), Ok(Value::Null));
+        for program in ["iptables-legacy-save", "ip6tables-legacy-save"] {
+            let rules = nat(program);
+            assert!(
+                !rules.iter().any(|rule| rule.contains("CNI-DN-") || rule.contains("c0ffee01")),
+                "{rules:?}"
+            );
+            assert!(rules.iter().any(|rule| rule.contains("CNI-HOSTPORT-DNAT")), "{rules:?}");
+        }
+    });
+}
+
+#[test]
 fn del_of_a_container_without_ports_makes_and_changes_nothing() {
     on_a_host(|| {
         let nothing = config(&ADDRESSES, json!(null), json!({}));
