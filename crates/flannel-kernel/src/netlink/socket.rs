@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
 use super::{Attributes, Outbox, Received, Refusal, messages};
 use crate::abi::{
@@ -21,7 +21,8 @@ pub(crate) const MOST_IN_A_CHUNK: usize = 200;
 /// The kernel fills at most 32 KiB of a dump at once, however large our buffer is.
 const INBOX: usize = 64 * 1024;
 const RECEIVE_BUFFER: usize = 1024 * 1024;
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A change waits for those of others, which may be large.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// A table that changes all the time gives interrupted dumps all the time.
 const MOST_DUMPS: usize = 10;
 
@@ -32,7 +33,7 @@ pub(crate) struct Refused {
     pub(crate) why: Refusal,
 }
 
-/// A socket for requests to the routing part of the kernel.
+/// A socket for requests to one part of the kernel.
 pub(crate) struct Socket {
     fd: OwnedFd,
     port: u32,
@@ -41,14 +42,15 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Opens one in the namespace of this thread.
+    /// Opens one to the part that routes, in the namespace of this thread.
     pub(crate) fn open() -> Result<Self, Refusal> {
-        let fd = rustix::net::socket_with(
-            AddressFamily::NETLINK,
-            SocketType::RAW,
-            SocketFlags::CLOEXEC,
-            None, // NETLINK_ROUTE is protocol 0
-        )?;
+        Self::open_to(None) // NETLINK_ROUTE is protocol 0
+    }
+
+    /// Opens one to a part of the kernel, in the namespace of this thread.
+    pub(crate) fn open_to(part: Option<Protocol>) -> Result<Self, Refusal> {
+        let fd =
+            rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, part)?;
         rustix::net::bind(&fd, &SocketAddrNetlink::new(0, 0))?;
         // Any process may write to a netlink socket; to one that is connected to port 0 only the kernel may.
         rustix::net::connect(&fd, &SocketAddrNetlink::new(0, 0))?;
@@ -201,8 +203,13 @@ impl Socket {
         Ok(refused)
     }
 
+    /// Makes room for a send of so many bytes, beyond what the system grants by itself.
+    pub(crate) fn make_room_for(&self, bytes: usize) {
+        let _ = sockopt::set_socket_send_buffer_size_force(&self.fd, bytes);
+    }
+
     /// Sends and returns the sequence number of the first request.
-    fn send(&mut self, requests: &mut Outbox) -> Result<u32, Refusal> {
+    pub(crate) fn send(&mut self, requests: &mut Outbox) -> Result<u32, Refusal> {
         let first = self.sequence.wrapping_add(1);
         requests.number_from(first);
         self.sequence = self.sequence.wrapping_add(u32::try_from(requests.len()).unwrap_or(u32::MAX));
@@ -219,13 +226,14 @@ impl Socket {
         drain(&self.fd, &mut self.inbox);
     }
 
-    fn receive(&mut self) -> Result<&[u8], Refusal> {
+    /// Waits for the next answers.
+    pub(crate) fn receive(&mut self) -> Result<&[u8], Refusal> {
         let length = loop {
             match rustix::net::recv(&self.fd, &mut self.inbox[..], RecvFlags::TRUNC) {
                 Ok((_, length)) => break length,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
-                    let message = Some("the kernel did not answer within 10 s".into());
+                    let message = Some("the kernel did not answer within 30 s".into());
                     return Err(Refusal { errno: Errno::TIMEDOUT, message });
                 }
                 Err(errno) => return Err(errno.into()),
@@ -241,7 +249,7 @@ enum Consistency {
 }
 
 /// The error that a message carries, if it carries one.
-fn refusal(message: &Received) -> Option<Refusal> {
+pub(crate) fn refusal(message: &Received) -> Option<Refusal> {
     if message.kind != NLMSG_ERROR && message.kind != NLMSG_DONE {
         return None;
     }
