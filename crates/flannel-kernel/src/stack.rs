@@ -158,6 +158,14 @@ impl Stack {
         })
     }
 
+    /// Waits until a device is gone, at most for so long. The one who removes it waits much longer: the kernel
+    /// cleans up behind it. To be called in the namespace of the device.
+    pub fn wait_for_absence(&mut self, index: u32, limit: Duration) -> Result<(), Refusal> {
+        self.wait_for(RTNLGRP_LINK, limit, |stack| {
+            Ok(if stack.device_at(index)?.is_some() { Wish::Pending(()) } else { Wish::Granted(()) })
+        })
+    }
+
     /// Looks until the look grants what is wished, after every notice of a group, at most for so long.
     ///
     /// Most wishes are granted at the first look, which needs no listener.

@@ -248,6 +248,21 @@ fn a_device_that_is_not_up_in_time_is_given_as_it_is() {
 }
 
 #[test]
+fn a_device_is_gone_long_before_its_removal_is_over() {
+    with_a_pod(|host, pod| {
+        let (_, eth0) = attach(host, pod);
+        let port = host.device(name("veth1")).unwrap().unwrap().index;
+        let mut inside = visit(pod, || Stack::open().unwrap()).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || inside.remove(eth0).unwrap());
+            host.wait_for_absence(port, LIMIT).unwrap();
+            assert_eq!(host.device_at(port).unwrap(), None);
+        });
+        host.wait_for_absence(port, LIMIT).unwrap();
+    });
+}
+
+#[test]
 fn with_one_end_the_other_goes_and_a_second_removal_is_no_failure() {
     with_a_pod(|host, pod| {
         let (_, eth0) = attach(host, pod);
