@@ -8,22 +8,17 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command as Process, Output, Stdio};
-use std::time::Duration;
+use std::process::Command as Process;
 
-use rustix::io::Errno;
 use serde_json::{Map, Value};
 
-use crate::error::{CniError, code};
+use crate::error::CniError;
 use crate::json::Object;
 use crate::plugins::Plugin;
+use crate::process;
 use crate::request::{Command, Request};
 use crate::result::Attachment;
 use crate::version::Version;
-
-/// An installer may hold the program open for writing; it is done soon.
-const BUSY_TRIES: u32 = 50;
-const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
 /// Has a plugin attach the container of the request.
 pub fn add(request: &Request, plugin: &str, config: &Map<String, Value>) -> Result<Attachment, CniError> {
@@ -100,70 +95,13 @@ pub fn execute<V: AsRef<OsStr>>(
     environment: &[(&str, V)],
     stdin: &[u8],
 ) -> Result<Vec<u8>, CniError> {
-    let cannot =
-        |error: std::io::Error| CniError::internal(format!("cannot run {}: {error}", path.display()));
-    let child = spawn(path, environment).map_err(cannot)?;
-    let output = converse(child, stdin).map_err(cannot)?;
+    let mut process = Process::new(path);
+    process.envs(environment.iter().map(|(key, value)| (key, value)));
+    let output = process::run(&mut process, stdin)
+        .map_err(|error| CniError::internal(format!("cannot run {}: {error}", path.display())))?;
     // A delegate's words are for the operator's log; without one nothing is lost but them.
     let _ = std::io::stderr().write_all(&output.stderr);
-    if output.status.success() { Ok(output.stdout) } else { Err(failure(&output)) }
-}
-
-fn spawn<V: AsRef<OsStr>>(path: &Path, environment: &[(&str, V)]) -> std::io::Result<Child> {
-    let mut process = Process::new(path);
-    process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    process.envs(environment.iter().map(|(key, value)| (key, value)));
-    when_not_busy(|| process.spawn(), BUSY_PAUSE)
-}
-
-/// Tries again while somebody writes the program, and tells it if that does not end.
-fn when_not_busy<T>(mut start: impl FnMut() -> std::io::Result<T>, pause: Duration) -> std::io::Result<T> {
-    for _ in 0..BUSY_TRIES {
-        match start() {
-            Err(error) if Errno::from_io_error(&error) == Some(Errno::TXTBSY) => std::thread::sleep(pause),
-            outcome => return outcome,
-        }
-    }
-    start()
-}
-
-/// Writes and reads at the same time: neither side's pipe may fill up and stop the other.
-fn converse(mut child: Child, stdin: &[u8]) -> std::io::Result<Output> {
-    let pipe = child.stdin.take();
-    std::thread::scope(|scope| {
-        let writer = move || pipe.map(|mut pipe| pipe.write_all(stdin));
-        // A plugin that ends without reading closes the pipe; what it printed tells the rest.
-        std::thread::Builder::new().spawn_scoped(scope, writer)?;
-        child.wait_with_output()
-    })
-}
-
-/// What a plugin that failed has to say.
-fn failure(output: &Output) -> CniError {
-    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    let status = output.status.to_string().replace("exit status: ", "exit status ");
-    if stdout.is_empty() && stderr.is_empty() {
-        return CniError::internal(format!("netplugin failed with no error message: {status}"));
-    }
-    if stdout.is_empty() {
-        return CniError::internal(format!("netplugin failed: {stderr:?}: {status}"));
-    }
-    read_error(&output.stdout).unwrap_or_else(|why| {
-        let text = "netplugin failed but error parsing its diagnostic message";
-        CniError::internal(format!("{text} {stdout:?}: {why}"))
-    })
-}
-
-/// The error that a plugin printed.
-pub fn read_error(stdout: &[u8]) -> Result<CniError, String> {
-    let value: Value = serde_json::from_slice(stdout).map_err(|error| error.to_string())?;
-    let object = Object::new(value.as_object().ok_or("it must be an object")?);
-    let text = |key| object.text(key).map_err(|error| error.msg).map(Option::unwrap_or_default);
-    let number = object.number("code").map_err(|error| error.msg)?.unwrap_or_default();
-    let code = u32::try_from(number).map_err(|_| format!("code cannot be {number}"))?;
-    // 0 says nothing, and would be taken for success by those who look at the code alone.
-    let code = if code == 0 { code::INTERNAL } else { code };
-    Ok(CniError::new(code, text("msg")?).details(text("details")?))
+    if output.status.success() { Ok(output.stdout) } else { Err(process::failure(&output)) }
 }
 
 /// The result that a plugin printed; `null` is an empty one.

@@ -14,6 +14,7 @@ pub mod json;
 pub mod macspoof;
 pub mod masquerade;
 pub mod plugins;
+mod process;
 pub mod program;
 pub mod record;
 pub mod request;

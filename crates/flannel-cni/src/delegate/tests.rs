@@ -1,7 +1,6 @@
 //! How a delegate is found, what it is told, and what is made of its answers.
 
 use std::os::unix::fs::PermissionsExt;
-use std::process::ExitStatus;
 
 use serde_json::json;
 
@@ -161,31 +160,4 @@ fn a_file_that_cannot_be_run_is_an_error_that_names_it() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let error = del(&stage.request(), "x", config().as_object().unwrap()).unwrap_err();
     assert_eq!(error.to_string(), format!("cannot run {}: Permission denied (os error 13)", path.display()));
-}
-
-#[test]
-fn a_program_that_is_being_written_is_tried_again_until_it_is_done() {
-    let stage = Stage::new();
-    let path = stage.folder.path().join("x");
-    fs::copy("/bin/true", &path).unwrap();
-    let writer = fs::OpenOptions::new().append(true).open(&path).unwrap();
-    let mut tries = 0;
-    let outcome = when_not_busy(
-        || {
-            tries += 1;
-            let spawned = Process::new(&path).status();
-            (tries < 3).then_some(()).map_or(Ok(ExitStatus::default()), |()| spawned)
-        },
-        Duration::ZERO,
-    );
-    assert!(outcome.is_ok());
-    assert_eq!(tries, 3);
-    let error = when_not_busy(|| Process::new(&path).status(), Duration::ZERO).unwrap_err();
-    assert_eq!(
-        Errno::from_io_error(&error),
-        Some(Errno::TXTBSY),
-        "busy for ever is a failure, not a success"
-    );
-    drop(writer);
-    assert!(when_not_busy(|| Process::new(&path).status(), BUSY_PAUSE).unwrap().success());
 }

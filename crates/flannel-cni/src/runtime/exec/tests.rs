@@ -2,6 +2,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -92,9 +93,9 @@ fn a_program_that_is_being_written_is_tried_again_and_is_an_error_in_the_end() {
     let folder = TempDir::new().unwrap();
     let program = script(&folder, "plugin", "");
     let writer = OpenOptions::new().append(true).open(&program).unwrap();
-    let tried = |limit| spawn(&mut Process::new(&program), limit);
+    let tried = |limit| process::spawn(&mut Process::new(&program), limit);
     let why = tried(Duration::from_millis(60)).unwrap_err();
     assert_eq!(why.kind(), io::ErrorKind::ExecutableFileBusy);
     drop(writer);
-    assert!(tried(BUSY_LIMIT).unwrap().wait().unwrap().success());
+    assert!(tried(process::BUSY_LIMIT).unwrap().wait().unwrap().success());
 }
