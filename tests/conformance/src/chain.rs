@@ -13,6 +13,8 @@ pub struct Chain<'a> {
     pub site: &'a Site,
     /// The folders that plugins are looked for in, in this order.
     pub folders: Vec<PathBuf>,
+    /// The folder that plugins look for others in, if it is not these.
+    pub inner: Option<PathBuf>,
     /// The version that configurations name.
     pub version: &'a str,
     /// The name of the network.
@@ -45,6 +47,11 @@ impl Chain<'_> {
     /// The same network with plugins of other folders: after an upgrade, or a downgrade.
     pub fn with(&self, folders: &[&Path]) -> Self {
         Self { folders: folders.iter().map(|folder| folder.to_path_buf()).collect(), ..self.clone() }
+    }
+
+    /// The same network, whose plugins look for others in a folder of the site.
+    pub fn with_path(&self, folder: &Path) -> Self {
+        Self { inner: Some(folder.into()), ..self.clone() }
     }
 
     /// Attaches a container and gives the last result.
@@ -108,7 +115,8 @@ impl Chain<'_> {
         let kind = plugin["type"].as_str().unwrap();
         let folder = self.folders.iter().find(|folder| folder.join(kind).is_file());
         let folder = folder.unwrap_or_else(|| panic!("no {kind} in {:?}", self.folders));
-        let path: Vec<_> = self.folders.iter().map(|folder| folder.display().to_string()).collect();
+        let path = self.inner.as_ref().map_or(&*self.folders, std::slice::from_ref);
+        let path: Vec<_> = path.iter().map(|folder| folder.display().to_string()).collect();
         let call =
             Call::new(self.site, folder, kind, command).config(&config).set("CNI_PATH", path.join(":"));
         call.container(place.container).pod(place.pod).interface(place.interface).run()

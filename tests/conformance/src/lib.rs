@@ -19,9 +19,11 @@ pub mod scenario;
 pub mod site;
 pub mod traffic;
 pub mod version;
+pub mod wait;
 
 pub use call::{Answer, Call};
 pub use chain::{Chain, Place};
 pub use plugins::Plugins;
 pub use scenario::{Known, Scenario, Stage, Suite, not_run};
 pub use site::Site;
+pub use wait::wait_until;

@@ -3,13 +3,16 @@
 //! Pods are named network namespaces inside it. Everything goes when it is dropped, and when the tests are killed:
 //! its only process reads a pipe whose other end they hold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use flannel_kernel::netns::{Namespace, run_inside};
+use serde_json::Value;
+
+use crate::wait::wait_until;
 
 /// What the first process does: empties what plugins write to, and then stays until its input ends.
 const SETTLE: &str = "\
@@ -43,9 +46,18 @@ impl Site {
         PathBuf::from("/run/netns").join(name)
     }
 
-    /// Removes a pod, as a power failure or a runtime in a hurry does: its devices go with it.
+    /// Removes a pod, as a runtime in a hurry does: its devices go with it, and so do their ends on the host.
     pub fn remove_pod(&self, name: &str) {
+        let numbers = |list: Value, key: &str| {
+            let links = list.as_array().unwrap().iter().filter_map(|link| link[key].as_u64());
+            links.collect::<BTreeSet<_>>()
+        };
+        let ends = numbers(self.json(&format!("ip -n {name} -j link")), "link_index");
         self.sh(&format!("ip netns del {name}"));
+        // The kernel takes its time.
+        wait_until("the host's ends are gone", || {
+            numbers(self.json("ip -j link"), "ifindex").is_disjoint(&ends)
+        });
     }
 
     /// The number of the process that holds the namespaces.

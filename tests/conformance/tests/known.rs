@@ -148,6 +148,28 @@ pub const KNOWN: &[Known] = &[
         "portmap::traffic::masquerading_all_hides_who_asks_by_nftables",
         "nftables' backend does not read masqAll",
     ),
+    known(Go, "flannel::life::a_pod_has_routes_to_every_network", "0.9.1 knows one network only"),
+    known(Go, "flannel::life::check_sees_that_the_pods_address_is_gone", "CHECK always succeeds"),
+    known(Go, "flannel::subnet_env::a_missing_file_says_where_to_look", "0.9.1 has fewer words"),
+    known(Go, "flannel::subnet_env::a_key_without_a_value_is_an_error_and_no_crash", "it is a crash"),
+    known(
+        Go,
+        "flannel::loss::a_record_that_is_empty_costs_no_address",
+        "fails, or succeeds and keeps the address",
+    ),
+    known(Go, "flannel::loss::a_record_that_is_gone_costs_no_address", NO_RECORD),
+    known(Go, "flannel::loss::a_record_and_a_subnet_that_are_gone_cost_no_address", NO_RECORD),
+    known(
+        Go,
+        "flannel::loss::two_interfaces_of_a_pod_do_not_share_a_record",
+        "the second interface overwrites the record of the first",
+    ),
+    known(Go, "bridge::macspoof::garbage_collection_frees_rules_of_this_network_only", NO_GC),
+    known(
+        OldGo,
+        "cross::what_one_made_the_other_checks",
+        "its portmap looks for rules of IPv4 among those of IPv6",
+    ),
     known(Ours, "golden::portmap_nftables_masqall", "nftables' backend reads masqAll, too"),
     known(Ours, "golden::loopback_0_1_0", FORM),
     known(Ours, "golden::loopback_0_2_0", FORM),
@@ -158,6 +180,7 @@ pub const KNOWN: &[Known] = &[
     known(Ours, "golden::errors_flannel", TRY_AGAIN),
 ];
 
+const NO_RECORD: &str = "does nothing without a record, and keeps the address";
 const FORM: &str = "results have the form of the version that they name";
 const TRY_AGAIN: &str = "without subnet.env the code is 11, try again later: flanneld is about to write it";
 const OLD_GATEWAY: &str = "an old gateway gives way, or stays beside the new one: pods start on a reset node";

@@ -10,7 +10,10 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod beside;
 mod bridge;
+mod cross;
+mod flannel;
 mod golden;
 mod host_local;
 mod known;
@@ -43,7 +46,14 @@ fn main() -> ExitCode {
         portmap::nftables::SCENARIOS,
         portmap::life::SCENARIOS,
         portmap::traffic::SCENARIOS,
+        flannel::life::SCENARIOS,
+        flannel::delegate::SCENARIOS,
+        flannel::subnet_env::SCENARIOS,
+        flannel::loss::SCENARIOS,
         golden::SCENARIOS,
+        cross::SCENARIOS,
+        cross::flannel::SCENARIOS,
+        beside::SCENARIOS,
     ];
     harness::run(&Suite { scenarios: files.concat(), known: known::KNOWN })
 }

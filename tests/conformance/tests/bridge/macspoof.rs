@@ -1,6 +1,6 @@
 //! A pod may send with no MAC but its own.
 
-use conformance_tests::version::COMMON;
+use conformance_tests::version::{COMMON, WITH_GC};
 use conformance_tests::{Stage, scenarios};
 use serde_json::json;
 
@@ -8,6 +8,7 @@ use super::{add, del, host_end, plain};
 
 scenarios! { "bridge":
     COMMON => frames_with_another_mac_are_dropped, the_rules_of_a_pod_go_with_it, the_rules_of_others_stay;
+    WITH_GC => garbage_collection_frees_rules_of_this_network_only;
 }
 
 fn frames_with_another_mac_are_dropped(stage: &Stage) {
@@ -43,6 +44,22 @@ fn the_rules_of_others_stay(stage: &Stage) {
     }
     let before = rules(stage);
     del(stage, &config).pod("pod1").container("pod1").run().nothing();
+    let expected: Vec<_> = before.into_iter().filter(|line| !line.contains("pod1")).collect();
+    assert_eq!(rules(stage), expected);
+}
+
+fn garbage_collection_frees_rules_of_this_network_only(stage: &Stage) {
+    let config = plain(stage, json!({"macspoofchk": true}));
+    for pod in ["pod1", "pod2", "pod3"] {
+        stage.site.pod(pod);
+        let mut config = config.clone();
+        config["name"] = if pod == "pod3" { "other" } else { "mynet" }.into();
+        add(stage, &config).pod(pod).container(pod).run().result();
+    }
+    let before = rules(stage);
+    let mut garbage = config.clone();
+    garbage["cni.dev/valid-attachments"] = json!([{"containerID": "pod2", "ifname": "eth0"}]);
+    stage.call("GC", "bridge", &garbage).run().nothing();
     let expected: Vec<_> = before.into_iter().filter(|line| !line.contains("pod1")).collect();
     assert_eq!(rules(stage), expected);
 }

@@ -1,10 +1,9 @@
 //! What is kept on disk, and what ADD, CHECK and DEL make of it.
 
 use std::os::unix::fs::PermissionsExt;
-use std::time::{Duration, Instant};
 
 use conformance_tests::version::{ALL, COMMON, WITH_CHECK, WITH_LISTS};
-use conformance_tests::{Stage, scenarios};
+use conformance_tests::{Stage, scenarios, wait_until};
 use rustix::fs::{FlockOperation, flock};
 use serde_json::json;
 
@@ -154,14 +153,6 @@ fn waits_for(lock: &std::fs::File) -> bool {
     let inode = format!(":{} ", std::os::unix::fs::MetadataExt::ino(&lock.metadata().unwrap()));
     let locks = std::fs::read_to_string("/proc/locks").unwrap();
     locks.lines().any(|line| line.contains("-> FLOCK") && line.contains(&inode))
-}
-
-fn wait_until(what: &str, is_true: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !is_true() {
-        assert!(start.elapsed() < Duration::from_secs(10), "{what}: not within ten seconds");
-        std::thread::yield_now();
-    }
 }
 
 fn many_at_once_get_different_addresses(stage: &Stage) {

@@ -39,6 +39,7 @@ fn chain<'a>(stage: &'a Stage, keys: Value, mappings: Value) -> Chain<'a> {
     Chain {
         site: &stage.site,
         folders: vec![stage.plugins.folder.clone()],
+        inner: None,
         version: stage.version,
         name: "mynet",
         plugins: vec![bridge, portmap],
