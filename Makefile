@@ -50,8 +50,8 @@ peers: ## build the Go programs that we are tested against, once, into target/pe
 	@scripts/build-peers
 
 test-peers: programs lab-programs cni-programs peers ## run the tests that need the Go programs, podman and containerd (root)
-	@scripts/need-packages podman:podman containerd:containerd runc:runc busybox:busybox-static
-	CNI_PLUGINS="$(CURDIR)/target/peers/bin" cargo test -p conformance-tests -- --peers
+	@scripts/need-packages podman:podman containerd:containerd runc:runc busybox:busybox-static curl:curl
+	CNI_PLUGINS="ours:$(CURDIR)/target/peers/bin" cargo test -p conformance-tests -- --peers
 
 fuzz: fuzz-tools ## run every fuzz target for SECONDS_EACH (20) seconds
 	@for target in $$($(FUZZ) list); do \

@@ -67,10 +67,21 @@ impl Plugins {
     }
 }
 
-/// Beside the tests' own program: cargo puts both into one folder.
-fn install() -> PathBuf {
+/// One of the Go programs that `make peers` builds.
+pub fn peer(name: &str) -> PathBuf {
+    let path = built().parent().unwrap().join("peers/bin").join(name);
+    assert!(path.is_file(), "{} is missing: make peers", path.display());
+    path
+}
+
+/// Where cargo puts programs, the tests' own among them.
+fn built() -> PathBuf {
     let own = std::env::current_exe().unwrap();
-    let target = own.parent().and_then(Path::parent).unwrap();
+    own.parent().and_then(Path::parent).unwrap().to_owned()
+}
+
+fn install() -> PathBuf {
+    let target = built();
     let program = target.join("flannel-cni");
     assert!(program.is_file(), "{} is missing: cargo build -p flannel-cni", program.display());
     let folder = target.join("conformance").join("ours");

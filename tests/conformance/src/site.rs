@@ -21,23 +21,41 @@ mkdir -p /run/lock /run/netns /var/lib/cni && ip link set lo up && \
 for s in ipv4/ip_forward ipv6/conf/all/forwarding; do echo 0 > /proc/sys/net/$s; done && \
 echo settled && exec cat > /dev/null";
 
+/// What it does first where container runtimes are to run: they write to more folders, and want cgroups.
+const SETTLE_NODE: &str = "\
+mount -t tmpfs tmpfs /dev/shm && mount --rbind /sys/fs/cgroup /mnt && mount -t sysfs sysfs /sys && \
+mount --move /mnt /sys/fs/cgroup && mount -t tmpfs -o mode=1777 tmpfs /tmp && mkdir -p /tmp/etc /tmp/work && \
+mount -t overlay overlay -o lowerdir=/etc,upperdir=/tmp/etc,workdir=/tmp/work /etc && \
+mkdir -p /etc/cni/net.d /etc/containers && ";
+
+/// Where programs are: a plain user's own list may lack half of it.
+const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
 /// A host of its own.
 #[derive(Debug)]
 pub struct Site {
     first: Child,
+    /// The process that holds the namespaces.
+    process: u32,
+    namespaces: &'static [&'static str],
 }
 
 impl Site {
     /// A new host with nothing but `lo`.
     pub fn new() -> Self {
-        let mut command = Command::new("unshare");
-        command.args(["--mount", "--net", "--propagation", "private", "sh", "-c", SETTLE]);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut first = command.spawn().expect("unshare of util-linux starts");
-        let mut line = String::new();
-        BufReader::new(first.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        assert_eq!(line, "settled\n", "a site needs root, iproute2 and util-linux");
-        Self { first }
+        let first = start(&["--mount", "--net"], SETTLE);
+        Self { process: first.id(), first, namespaces: &["--mount", "--net"] }
+    }
+
+    /// A new host on which container runtimes can run: with processes of its own, and `/etc` may be written.
+    pub fn node() -> Self {
+        let mut options = vec!["--mount", "--net", "--pid", "--uts", "--ipc"];
+        let namespaces = &["--mount", "--net", "--pid", "--uts", "--ipc"];
+        options.extend(["--fork", "--mount-proc"]);
+        let first = start(&options, &format!("{SETTLE_NODE}{SETTLE}"));
+        let children = format!("/proc/{0}/task/{0}/children", first.id());
+        let children = fs::read_to_string(children).unwrap();
+        Self { process: children.trim().parse().unwrap(), first, namespaces }
     }
 
     /// Makes a pod and gives the path of its namespace.
@@ -62,14 +80,23 @@ impl Site {
 
     /// The number of the process that holds the namespaces.
     pub fn process(&self) -> u32 {
-        self.first.id()
+        self.process
+    }
+
+    /// A name that no other host of these tests has, for what they share: cgroups.
+    pub fn name(&self) -> String {
+        format!("flannel-conformance-{}", self.process)
     }
 
     /// A program to be run on the host.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new("nsenter");
-        let process = self.first.id().to_string();
-        command.args(["--target", &process, "--mount", "--net", "--wd=/", "--"]).arg(program);
+        command
+            .args(["--target", &self.process.to_string(), "--wd=/"])
+            .args(self.namespaces)
+            .arg("--")
+            .arg(program)
+            .env("PATH", PATH);
         command
     }
 
@@ -88,19 +115,23 @@ impl Site {
 
     /// Runs work on a thread in the host's network namespace.
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
-        run_inside(&Namespace::OfProcess(self.first.id()), work).unwrap()
+        run_inside(&Namespace::OfProcess(self.process), work).unwrap()
     }
 
     /// Runs work on a thread in a pod's network namespace.
     pub fn inside_pod<T: Send>(&self, pod: &str, work: impl FnOnce() -> T + Send) -> T {
-        let path = self.path(Path::new("/run/netns").join(pod));
-        run_inside(&Namespace::AtPath(path), work).unwrap()
+        self.inside_path(&Path::new("/run/netns").join(pod), work)
+    }
+
+    /// Runs work on a thread in the network namespace of a path of the host.
+    pub fn inside_path<T: Send>(&self, path: &Path, work: impl FnOnce() -> T + Send) -> T {
+        run_inside(&Namespace::AtPath(self.path(path)), work).unwrap()
     }
 
     /// Where a path of the host is found from outside.
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let inner = path.as_ref().strip_prefix("/").expect("an absolute path");
-        Path::new("/proc").join(self.first.id().to_string()).join("root").join(inner)
+        Path::new("/proc").join(self.process.to_string()).join("root").join(inner)
     }
 
     /// Writes a file of the host, with its folders.
@@ -143,6 +174,18 @@ impl Site {
     }
 }
 
+/// Starts the first process of a host and waits until it has settled.
+fn start(options: &[&str], script: &str) -> Child {
+    let mut command = Command::new("unshare");
+    command.args(options).args(["--propagation", "private", "sh", "-c", script]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut first = command.spawn().expect("unshare of util-linux starts");
+    let mut line = String::new();
+    BufReader::new(first.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!(line, "settled\n", "a site needs root, iproute2 and util-linux");
+    first
+}
+
 impl Default for Site {
     fn default() -> Self {
         Self::new()
@@ -153,5 +196,12 @@ impl Drop for Site {
     fn drop(&mut self) {
         drop(self.first.stdin.take()); // its input ends, and so does it
         let _ = self.first.wait();
+        let cgroups = format!("*/{}*", self.name());
+        if self.namespaces.contains(&"--pid") {
+            // Runtimes leave empty cgroups, which are the machine's; a cgroup is empty soon after its last process.
+            let find =
+                ["/sys/fs/cgroup", "-depth", "-type", "d", "-path", &cgroups, "-exec", "rmdir", "{}", ";"];
+            let _ = Command::new("find").args(find).stderr(Stdio::null()).status();
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -30,6 +31,8 @@ pub enum At<'a> {
     Host,
     /// In a pod, or in another named namespace of the site.
     Pod(&'a str),
+    /// In the namespace that a path of the site stands for.
+    Path(&'a Path),
 }
 
 /// A server on TCP and UDP of one port, until it is dropped.
@@ -116,6 +119,7 @@ fn run<T: Send>(site: &Site, at: At, work: impl FnOnce() -> T + Send) -> T {
     match at {
         At::Host => site.inside(work),
         At::Pod(pod) => site.inside_pod(pod, work),
+        At::Path(path) => site.inside_path(path, work),
     }
 }
 

@@ -12,6 +12,7 @@
 
 mod beside;
 mod bridge;
+mod clients;
 mod cross;
 mod flannel;
 mod golden;
@@ -54,6 +55,9 @@ fn main() -> ExitCode {
         cross::SCENARIOS,
         cross::flannel::SCENARIOS,
         beside::SCENARIOS,
+        clients::cnitool::SCENARIOS,
+        clients::podman::SCENARIOS,
+        clients::containerd::SCENARIOS,
     ];
     harness::run(&Suite { scenarios: files.concat(), known: known::KNOWN })
 }
