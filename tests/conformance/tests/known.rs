@@ -47,6 +47,26 @@ pub const KNOWN: &[Known] = &[
     known(Go, "host_local::garbage::an_entry_without_interface_stays_while_its_container_does", NO_GC),
     known(Go, "host_local::garbage::status_of_a_full_network_is_not_available", NO_STATUS),
     known(
+        Go,
+        "host_local::store::addresses_of_before_a_reboot_are_free",
+        "keeps them until somebody removes the files",
+    ),
+    known(
+        Go,
+        "host_local::store::an_address_that_nobody_uses_is_given_when_there_is_no_other",
+        "never looks whether a container lives",
+    ),
+    known(
+        Go,
+        "bridge::life::a_route_may_have_an_mtu_and_a_priority",
+        "takes mtu and advmss, and does not set them",
+    ),
+    known(
+        GoSometimes,
+        "bridge::life::the_gateway_of_ipv6_answers_at_once",
+        "the bridge looks for doubles of its address for a second or two",
+    ),
+    known(
         OldGo,
         "bridge::life::dns_of_ipam_is_handed_on",
         "an empty dns of the network replaces that of IPAM",

@@ -29,6 +29,8 @@ scenarios! { "bridge":
         without_a_gateway_the_bridge_has_no_address,
         a_pod_announces_its_address_and_waits_for_no_probes,
         routes_have_their_own_gateways_or_that_of_the_address,
+        a_route_may_have_an_mtu_and_a_priority,
+        the_gateway_of_ipv6_answers_at_once,
         an_ipam_without_addresses_is_refused,
         an_ipam_that_is_not_there_is_refused;
 }
@@ -305,6 +307,21 @@ fn routes_have_their_own_gateways_or_that_of_the_address(stage: &Stage) {
         "fd77::/64 via fd00::1 dev eth0 metric 1024",
     ];
     assert_eq!(routes, expected);
+}
+
+fn a_route_may_have_an_mtu_and_a_priority(stage: &Stage) {
+    stage.site.pod("pod1");
+    let mut config = plain(stage, json!({"isDefaultGateway": false, "isGateway": true}));
+    config["ipam"]["routes"] = json!([{"dst": "10.7.0.0/16", "mtu": 1300, "advmss": 1200, "priority": 77}]);
+    add(stage, &config).run().result();
+    let expected = ["10.7.0.0/16 via 10.1.2.1 dev eth0 metric 77 mtu 1300 advmss 1200"];
+    assert_eq!(stage.site.routes(Some("pod1")), expected);
+}
+
+fn the_gateway_of_ipv6_answers_at_once(stage: &Stage) {
+    stage.site.pod("pod1");
+    add(stage, &gateway(stage, &["fd00::/64"])).run().result();
+    stage.site.sh("ip netns exec pod1 ping -c 1 -W 1 fd00::1");
 }
 
 fn an_ipam_without_addresses_is_refused(stage: &Stage) {

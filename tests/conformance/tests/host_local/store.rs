@@ -26,7 +26,10 @@ scenarios! { "host-local":
         the_lock_of_go_is_respected,
         many_at_once_get_different_addresses,
         an_empty_entry_is_free,
-        a_refused_add_keeps_what_the_container_had;
+        a_refused_add_keeps_what_the_container_had,
+        addresses_of_before_a_reboot_are_free,
+        an_address_that_nobody_uses_is_given_when_there_is_no_other,
+        an_address_that_a_pod_uses_is_never_given_twice;
     WITH_CHECK => check_finds_the_address_of_the_container, check_finds_an_entry_without_interface;
     WITH_LISTS => the_order_of_results_is_that_of_the_ranges;
 }
@@ -178,6 +181,35 @@ fn a_refused_add_keeps_what_the_container_had(stage: &Stage) {
     let config = network(stage, json!({"ranges": [[{"subnet": "10.1.2.0/24"}], [{"subnet": "fd00::/64"}]]}));
     add(stage, &config, "dummy").run().fails(999, "fd00::5 has been allocated to dummy");
     assert_eq!(owned(stage.site.files(MYNET)), [(format!("{MYNET}/fd00::5"), "dummy\r\neth0".to_owned())]);
+}
+
+/// A node that lost power never asks to release what its pods had.
+fn addresses_of_before_a_reboot_are_free(stage: &Stage) {
+    let config = subnet(stage, "10.1.2.0/30");
+    assert_eq!(given(stage, &config, "before"), ["10.1.2.2/30"]);
+    refused(stage, &config, "after", "no IP addresses available");
+    stage.site.write("/run/boot", "11111111-2222-3333-4444-555555555555\n");
+    stage.site.sh("rm -rf /run/flannel-cni; mount --bind /run/boot /proc/sys/kernel/random/boot_id");
+    assert_eq!(given(stage, &config, "after"), ["10.1.2.2/30"]);
+}
+
+/// Go's entries do not say of which boot they are; when a range is full, it is looked whether anybody has the address.
+fn an_address_that_nobody_uses_is_given_when_there_is_no_other(stage: &Stage) {
+    let config = subnet(stage, "10.1.2.0/29");
+    for last in 2..=6 {
+        stage.site.write(&format!("{MYNET}/10.1.2.{last}"), format!("old{last}\r\neth0"));
+    }
+    let given = given(stage, &config, "new");
+    assert!(given[0].starts_with("10.1.2."), "{given:?}");
+    assert_eq!(owned(stage.site.files(MYNET)).len(), 5);
+}
+
+fn an_address_that_a_pod_uses_is_never_given_twice(stage: &Stage) {
+    let config = subnet(stage, "10.1.2.0/30");
+    stage.site.write(&format!("{MYNET}/10.1.2.2"), "old\r\neth0");
+    stage.site.pod("pod1");
+    stage.site.sh("ip -n pod1 link set lo up; ip -n pod1 addr add 10.1.2.2/32 dev lo");
+    refused(stage, &config, "new", "no IP addresses available");
 }
 
 fn check_finds_the_address_of_the_container(stage: &Stage) {
