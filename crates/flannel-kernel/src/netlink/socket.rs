@@ -23,8 +23,9 @@ const INBOX: usize = 64 * 1024;
 const RECEIVE_BUFFER: usize = 1024 * 1024;
 /// A change waits for those of others, which may be large.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// A table that changes all the time gives interrupted dumps all the time.
-const MOST_DUMPS: usize = 10;
+/// A table that changes all the time gives interrupted dumps all the time; fifty pods that come at once change
+/// one for seconds.
+const MOST_DUMPS: usize = 500;
 
 /// A request of a batch that was refused.
 pub(crate) struct Refused {
