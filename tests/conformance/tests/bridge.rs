@@ -7,6 +7,7 @@ pub mod life;
 pub mod loss;
 pub mod macspoof;
 pub mod masquerade;
+pub mod vlan;
 
 use conformance_tests::{Call, Stage};
 use serde_json::{Value, json};

@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         bridge::masquerade::SCENARIOS,
         bridge::macspoof::SCENARIOS,
         bridge::loss::SCENARIOS,
+        bridge::vlan::SCENARIOS,
         portmap::config::SCENARIOS,
         portmap::iptables::SCENARIOS,
         portmap::nftables::SCENARIOS,
