@@ -102,8 +102,19 @@ fn ask(transport: Transport, to: SocketAddr, own_port: u16) -> Option<String> {
     }
 }
 
+/// Opens a port; the kernel may still be busy with closing what had it a moment ago.
+fn once_free<T>(open: impl Fn() -> std::io::Result<T>) -> T {
+    let end = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    loop {
+        match open() {
+            Ok(socket) => return socket,
+            Err(error) => assert!(std::time::Instant::now() < end, "{error}"),
+        }
+    }
+}
+
 fn serve_tcp(ready: impl FnOnce(), is_over: &AtomicBool) -> Option<IpAddr> {
-    let listener = TcpListener::bind("[::]:80").unwrap();
+    let listener = once_free(|| TcpListener::bind("[::]:80"));
     ready();
     if !is_readable(&listener, is_over) {
         return None;
@@ -115,7 +126,7 @@ fn serve_tcp(ready: impl FnOnce(), is_over: &AtomicBool) -> Option<IpAddr> {
 }
 
 fn serve_udp(ready: impl FnOnce(), is_over: &AtomicBool) -> Option<IpAddr> {
-    let socket = UdpSocket::bind("[::]:81").unwrap();
+    let socket = once_free(|| UdpSocket::bind("[::]:81"));
     ready();
     if !is_readable(&socket, is_over) {
         return None;
