@@ -157,7 +157,8 @@ fn snapshot(reading: &Reading, dir: &Path, owner: &str) -> Snapshot {
         .filter(|own| config.as_ref().map_or(true, |config| fits_config(config, &own.subnets)));
     let own = fitting.min_by_key(|own| own.since);
     let own_is_damaged = own.as_ref().is_some_and(|own| reading.is_unreadable(&lease_file::name(own)));
-    Snapshot { own, own_is_damaged, peers, faults: reading.faults(dir), config }
+    let public = ByFamily::default();
+    Snapshot { own, own_is_damaged, public, peers, faults: reading.faults(dir), config }
 }
 
 fn release(lock: &Lock, dir: &Path, owner: &str) -> Result<Arc<Lease>, StoreError> {

@@ -7,10 +7,12 @@ mod directory;
 mod error;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use flannel_plan::config::NetworkConfig;
+use flannel_plan::family::ByFamily;
 use flannel_plan::lease::{Announcement, Lease};
 
 pub use directory::Directory;
@@ -29,6 +31,19 @@ pub trait LeaseStore {
     /// May be dropped at any moment without losing a change. After an error the last snapshot stays in
     /// force, and the next call tries again at once: the caller chooses the pause.
     fn next(&mut self) -> impl Future<Output = Result<Snapshot, StoreError>> + Send;
+
+    /// Hears how this node is, whenever that changes: a store that keeps a word of it passes it on, from
+    /// [`LeaseStore::next`], for as long as it takes. Does not wait.
+    fn tell(&mut self, _readiness: &Readiness) {}
+}
+
+/// Whether pods can be started on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// They can.
+    Ready,
+    /// They cannot, for this reason.
+    NotReady(String),
 }
 
 /// All that a store says at one moment.
@@ -40,6 +55,8 @@ pub struct Snapshot {
     pub own: Option<Arc<Lease>>,
     /// Whether the store has lost what it should say of this node: it has to be published again as it was.
     pub own_is_damaged: bool,
+    /// The addresses that the store gives this node in place of `--public-ip` and `--public-ipv6`.
+    pub public: ByFamily<IpAddr>,
     /// The leases of all other nodes, in the order of their subnets.
     pub peers: Vec<Arc<Lease>>,
     /// What is there but cannot be read; what it said before, if anything, is still in force above.

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use flannel_leases::{Directory, LeaseStore, Snapshot, StoreError};
 use flannel_plan::config::NetworkConfig;
+use flannel_plan::family::ByFamily;
 
 use crate::stage::{Stage, V4, announcement, next, publish, v4};
 
 fn expected(config: &str) -> Snapshot {
     Snapshot {
         own_is_damaged: false,
+        public: ByFamily::default(),
         config: Ok(NetworkConfig::parse(config).unwrap()),
         own: None,
         peers: Vec::new(),
