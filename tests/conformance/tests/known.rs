@@ -63,7 +63,7 @@ pub const KNOWN: &[Known] = &[
     ),
     known(
         GoSometimes,
-        "bridge::life::the_gateway_of_ipv6_answers_at_once",
+        "bridge::life::the_gateway_of_ipv6_waits_for_no_probes",
         "the bridge looks for doubles of its address for a second or two",
     ),
     known(

@@ -14,6 +14,7 @@ scenarios! { "host-local":
         del_needs_no_namespace,
         a_configuration_without_version_is_of_the_first_one,
         a_version_is_known_only_by_its_whole_name,
+        a_version_that_is_none_cannot_be_read,
         what_is_no_json_object_is_refused,
         a_network_needs_a_plain_name,
         an_unknown_command_is_refused_after_the_configuration,
@@ -127,6 +128,17 @@ fn a_version_is_known_only_by_its_whole_name(stage: &Stage) {
             let config = json!({"cniVersion": version, "name": "n", "type": plugin});
             stage.call("ADD", plugin, &config).run().fails(1, "incompatible CNI versions");
             stage.call("DEL", plugin, &config).run().fails(1, "incompatible CNI versions");
+        }
+    }
+}
+
+fn a_version_that_is_none_cannot_be_read(stage: &Stage) {
+    for plugin in plugins(stage).filter(|plugin| stage.plugins.speaks(plugin, "1.1.0")) {
+        for version in ["x", "1.x.0", "1.0.0.0"] {
+            let config = json!({"cniVersion": version, "name": "n", "type": plugin});
+            for command in &COMMANDS[2..] {
+                stage.call(command, plugin, &config).run().fails(6, "");
+            }
         }
     }
 }
