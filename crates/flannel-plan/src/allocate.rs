@@ -33,10 +33,11 @@ pub fn free_subnet(network: &PodNetwork, taken: impl IntoIterator<Item = IpNet>)
     IpNet::new(address(family, free)?, network.subnet_len).ok()
 }
 
-/// Whether a subnet is one that the network gives out: of the exact length, from `subnet_min` to `subnet_max`.
+/// Whether a subnet is one that the network gives out: of the exact length, from `subnet_min` to `subnet_max`;
+/// any part of it, where others give out the subnets.
 pub fn fits(network: &PodNetwork, subnet: IpNet) -> bool {
-    Family::of_net(subnet) == Family::of_net(network.network)
-        && subnet.prefix_len() == network.subnet_len
+    network.network.contains(&subnet)
+        && (subnet.prefix_len() == network.subnet_len || network.is_given_out_elsewhere())
         && subnet.addr() == subnet.network()
         && (network.subnet_min..=network.subnet_max).contains(&subnet.addr())
 }

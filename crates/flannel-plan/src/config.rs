@@ -15,7 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::family::{ByFamily, Family};
 pub use faults::{ConfigFault, ConfigFaults};
-use fields::Fields;
+use fields::{Fields, Noted};
+use pod_network::Stated;
 
 /// The UDP port that Linux gives a vxlan device when nobody chooses one, and so that of Go flannel.
 pub const DEFAULT_VXLAN_PORT: u16 = 8472;
@@ -42,6 +43,13 @@ pub struct PodNetwork {
     pub subnet_min: IpAddr,
     /// The last part that is given out.
     pub subnet_max: IpAddr,
+}
+
+impl PodNetwork {
+    /// Whether somebody else gives nodes their parts, of any size: then a "part" here is the whole.
+    pub fn is_given_out_elsewhere(&self) -> bool {
+        self.subnet_len == self.network.prefix_len()
+    }
 }
 
 /// How packets get from node to node.
@@ -75,9 +83,21 @@ pub struct VxlanConfig {
     pub direct_routing: bool,
 }
 
+/// Turns what is said of one family into its pod network.
+type Check = fn(&mut Fields<'_>, Stated) -> Result<PodNetwork, Noted>;
+
 impl NetworkConfig {
     /// Reads and checks a net-conf; of a bad one every fault is told, not only the first.
     pub fn parse(text: &str) -> Result<Self, ConfigFaults> {
+        Self::parse_with(text, pod_network::check)
+    }
+
+    /// The same where somebody else gives nodes their subnets: what is said of their size and place is not heeded.
+    pub fn parse_without_subnets(text: &str) -> Result<Self, ConfigFaults> {
+        Self::parse_with(text, pod_network::whole)
+    }
+
+    fn parse_with(text: &str, check: Check) -> Result<Self, ConfigFaults> {
         let mut fields = Fields::of_document(text).map_err(|fault| ConfigFaults(vec![fault]))?;
         let mut families = Vec::new();
         let mut networks = ByFamily::default();
@@ -90,7 +110,7 @@ impl NetworkConfig {
             let stated = pod_network::read(&mut fields, family);
             if on {
                 families.push(family);
-                *networks.slot(family) = pod_network::check(&mut fields, stated).ok();
+                *networks.slot(family) = check(&mut fields, stated).ok();
             }
         }
         if families.is_empty() {

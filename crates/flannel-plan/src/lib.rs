@@ -9,6 +9,7 @@ pub mod allocate;
 pub mod annotations;
 pub mod backend;
 pub mod config;
+pub mod config_change;
 pub mod desired;
 pub mod diff;
 pub mod family;

@@ -102,6 +102,19 @@ pub(super) fn check(fields: &mut Fields<'_>, stated: Stated) -> Result<PodNetwor
     Ok(PodNetwork { network, subnet_len, subnet_min, subnet_max })
 }
 
+/// Takes the network alone: any subnet of it may be given to a node, also all of it.
+pub(super) fn whole(fields: &mut Fields<'_>, stated: Stated) -> Result<PodNetwork, Noted> {
+    let family = stated.family;
+    let network = match stated.network? {
+        Some(network) => network,
+        None => check_network(fields, family, None)?,
+    };
+    let (first, last) = span(network);
+    let subnet_min = address(family, first).ok_or(Noted)?;
+    let subnet_max = address(family, last).ok_or(Noted)?;
+    Ok(PodNetwork { network, subnet_len: network.prefix_len(), subnet_min, subnet_max })
+}
+
 fn check_network(fields: &mut Fields<'_>, family: Family, network: Option<IpNet>) -> Result<IpNet, Noted> {
     let key = keys(family).network;
     let longest = longest_len(family) - 2;
