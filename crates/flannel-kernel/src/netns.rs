@@ -4,7 +4,7 @@
 //! A program that attaches one pod has no thread to spare, and visits instead: it leaves, and comes back.
 
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
@@ -73,6 +73,14 @@ pub fn visit<T>(namespace: impl AsFd, work: impl FnOnce() -> T) -> Result<T, Net
         std::process::abort();
     }
     Ok(outcome)
+}
+
+/// Whether the kernel says that a namespace is not one of networks; before 4.11 it does not say.
+#[allow(unsafe_code, reason = "rustix does not have this question")]
+pub fn is_another_kind(namespace: impl AsFd) -> bool {
+    // SAFETY: the question has no argument, so no memory is read or written; the descriptor is open meanwhile.
+    let kind = unsafe { libc::ioctl(namespace.as_fd().as_raw_fd(), libc::NS_GET_NSTYPE) };
+    kind >= 0 && kind != libc::CLONE_NEWNET
 }
 
 fn enter(namespace: &Namespace) -> Result<(), NetnsError> {

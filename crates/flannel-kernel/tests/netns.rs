@@ -3,10 +3,11 @@
 
 mod sandbox;
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command};
 
-use flannel_kernel::netns::{Namespace, NetnsError, run_inside};
+use flannel_kernel::netns::{Namespace, NetnsError, is_another_kind, run_inside};
 use flannel_kernel::{Kernel, Linux};
 use flannel_plan::look::Scope;
 use rustix::thread::UnshareFlags;
@@ -79,4 +80,12 @@ fn a_namespace_that_is_not_there_is_named() {
         panic!("another error")
     };
     assert_eq!(path, PathBuf::from("/proc/self/ns/uts"));
+}
+
+#[test]
+fn a_namespace_of_another_kind_is_told_from_one_of_networks() {
+    let is_other = |path: &str| is_another_kind(File::open(path).unwrap());
+    assert_eq!(["/proc/self/ns/mnt", "/proc/self/ns/uts"].map(is_other), [true, true]);
+    // What is no namespace at all has no kind.
+    assert_eq!(["/proc/self/ns/net", "/proc/self/status", "/"].map(is_other), [false, false, false]);
 }

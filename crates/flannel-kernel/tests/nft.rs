@@ -394,6 +394,9 @@ fn what_does_not_exist_has_no_rules_and_no_chains() {
         assert_eq!(nft.has_chain(IPV4, "nowhere"), Ok(false));
         assert_eq!(nft.has_chain(IPV4, "side"), Ok(true));
         assert_eq!(nft.chains(BRIDGE), Ok(vec!["side".to_owned(), "pre".to_owned()]));
+        let too_long = "x".repeat(256);
+        assert_eq!(nft.has_chain(IPV4, &too_long), Ok(false));
+        assert_eq!(nft.rules(IPV4, &too_long), Ok(vec![]));
     });
 }
 

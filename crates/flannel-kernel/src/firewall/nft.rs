@@ -112,7 +112,7 @@ impl Nft {
         let request = request(NFT_MSG_GETCHAIN, table.family.number(), &names);
         match self.socket.ask(request, |_| Some(())) {
             Ok(_) => Ok(true),
-            Err(why) if why.is(Errno::NOENT) => Ok(false),
+            Err(why) if says_absent(&why) => Ok(false),
             Err(why) => Err(NftError::Look { what: format!("chain {table} {chain}"), why }),
         }
     }
@@ -137,7 +137,7 @@ impl Nft {
     fn dump_rules(&mut self, table: Table, names: &[(u16, &str)]) -> Result<Vec<Listed>, NftError> {
         let filtered = || request(NFT_MSG_GETRULE, table.family.number(), names);
         match self.socket.dump(filtered, |message| read_rule(message, table)) {
-            Err(why) if why.is(Errno::NOENT) => Ok(Vec::new()),
+            Err(why) if says_absent(&why) => Ok(Vec::new()),
             found => found.map_err(|why| NftError::Look { what: format!("the rules of table {table}"), why }),
         }
     }
@@ -158,6 +158,11 @@ impl Nft {
             NftError::Refused { verb: step.map_or("change", Step::verb), object, why: refused.why }
         })
     }
+}
+
+/// Whether there is no such object; one whose name is longer than the kernel takes cannot be there either.
+fn says_absent(why: &Refusal) -> bool {
+    why.is(Errno::NOENT) || why.is(Errno::RANGE)
 }
 
 fn request(kind: u16, family: u8, names: &[(u16, &str)]) -> Outbox {
