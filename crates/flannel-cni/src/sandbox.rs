@@ -4,13 +4,13 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use flannel_kernel::netns::is_another_kind;
 use rustix::io::Errno;
 
 use crate::error::{CniError, code};
 
-/// The file systems on which a namespace lies: a bind mount of it, and `/proc/PID/ns/net`.
+/// The file system on which namespaces lie, whatever path leads to them; what else /proc holds are none.
 const NSFS: u64 = 0x6e73_6673;
-const PROCFS: u64 = 0x9fa0;
 
 /// Our own; that of the thread, since a thread may be in another than its process.
 const OURS: &str = "/proc/thread-self/ns/net";
@@ -26,8 +26,7 @@ pub enum Sandbox {
 
 /// Opens the namespace, which must be there: for ADD and CHECK.
 pub fn open(path: &Path) -> Result<File, CniError> {
-    check(path).map_err(|fault| fault.error(path))?;
-    File::open(path).map_err(|error| Fault::Stat(errno(&error)).error(path))
+    look(path).map_err(|fault| fault.error(path))
 }
 
 /// Looks for the namespace, which may be gone: for DEL.
@@ -35,8 +34,7 @@ pub fn open(path: &Path) -> Result<File, CniError> {
 /// A regular file is what a namespace leaves behind when it is unmounted and not removed.
 pub fn find(path: Option<&Path>) -> Result<Sandbox, CniError> {
     let Some(path) = path else { return Ok(Sandbox::Gone) };
-    let opened = check(path).and_then(|()| File::open(path).map_err(|error| Fault::Stat(errno(&error))));
-    match opened {
+    match look(path) {
         Ok(file) => Ok(Sandbox::Open(file)),
         Err(Fault::Stat(Errno::NOENT | Errno::SRCH)) => Ok(Sandbox::Gone),
         Err(Fault::Magic(_)) if fs::metadata(path).is_ok_and(|found| found.is_file()) => Ok(Sandbox::Gone),
@@ -65,6 +63,7 @@ pub fn is_ours(path: &Path) -> Result<bool, CniError> {
 enum Fault {
     Stat(Errno),
     Magic(u64),
+    Kind,
 }
 
 impl Fault {
@@ -72,17 +71,21 @@ impl Fault {
         let why = match self {
             Self::Stat(errno) => format!("failed to Statfs {path:?}: {}", words(*errno)),
             Self::Magic(magic) => format!("unknown FS magic on {path:?}: {magic:x}"),
+            Self::Kind => "it is not one of networks".into(),
         };
         CniError::internal(format!("failed to open netns {path:?}: {why}"))
     }
 }
 
-fn check(path: &Path) -> Result<(), Fault> {
+fn look(path: &Path) -> Result<File, Fault> {
     let found = rustix::fs::statfs(path).map_err(Fault::Stat)?;
+    // Looked at before it is opened: that may wait for ever, or do something, with a file of another kind.
     match u64::try_from(found.f_type).unwrap_or(0) {
-        NSFS | PROCFS => Ok(()),
-        other => Err(Fault::Magic(other)),
+        NSFS => {}
+        other => return Err(Fault::Magic(other)),
     }
+    let file = File::open(path).map_err(|error| Fault::Stat(errno(&error)))?;
+    if is_another_kind(&file) { Err(Fault::Kind) } else { Ok(file) }
 }
 
 fn errno(error: &std::io::Error) -> Errno {
@@ -125,6 +128,16 @@ mod tests {
         assert_eq!(refuse_ours(file.path()), Ok(()));
         let folder = tempfile::tempdir().unwrap();
         assert!(find(Some(folder.path())).is_err(), "a folder never was a namespace");
+    }
+
+    #[test]
+    fn what_is_no_network_namespace_is_named() {
+        let path = Path::new("/proc/self/ns/mnt");
+        let words = "failed to open netns \"/proc/self/ns/mnt\": it is not one of networks";
+        assert_eq!(told(path), words);
+        assert_eq!(find(Some(path)).unwrap_err().to_string(), words);
+        let words = "failed to open netns \"/proc/self\": unknown FS magic on \"/proc/self\": 9fa0";
+        assert_eq!(told(Path::new("/proc/self")), words);
     }
 
     #[test]

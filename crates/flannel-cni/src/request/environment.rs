@@ -71,6 +71,9 @@ impl Environment {
         need("CNI_NETNS", enters, self.netns.is_empty());
         if need("CNI_IFNAME", attaches, self.ifname.is_empty()) {
             check_interface_name(&self.ifname)?;
+            if enters {
+                refuse_pattern(&self.ifname)?; // what was never attached by that name may still be freed
+            }
         }
         need("CNI_PATH", calls, self.path.is_empty());
         match &missing[..] {
@@ -106,6 +109,15 @@ pub fn check_interface_name(name: &str) -> Result<(), CniError> {
     }
     if name.contains(char::REPLACEMENT_CHARACTER) {
         return Err(wrong("interface name is not a text in UTF-8"));
+    }
+    Ok(())
+}
+
+/// The kernel makes `eth0` of `eth%d`, or the next that is free: then nobody would know the interface's name.
+fn refuse_pattern(name: &str) -> Result<(), CniError> {
+    if name.contains('%') {
+        let details = "the kernel would put a number in its place";
+        return Err(wrong(format!("interface name {name:?} contains %")).details(details));
     }
     Ok(())
 }
@@ -179,6 +191,15 @@ mod tests {
         }
         assert_eq!(words("a\u{fffd}").as_deref(), Some("interface name is not a text in UTF-8"));
         assert_eq!(words("exactly15bytes."), None);
+    }
+
+    #[test]
+    fn a_name_that_the_kernel_would_complete_is_refused_unless_something_is_to_be_freed() {
+        let check = |command: &str| Environment { ifname: "eth%d".into(), ..environment(command) }.check();
+        let refusal = CniError::new(code::INVALID_ENVIRONMENT, "interface name \"eth%d\" contains %")
+            .details("the kernel would put a number in its place");
+        assert_eq!((check("ADD"), check("CHECK")), (Err(refusal.clone()), Err(refusal)));
+        assert_eq!((check("DEL"), check("GC")), (Ok(()), Ok(())));
     }
 
     #[test]

@@ -24,10 +24,10 @@ const PORT_LIMIT: Duration = Duration::from_millis(2550);
 pub fn add(request: &Request) -> Result<Attachment, CniError> {
     let config = Config::read(request)?;
     let ifname = request.ifname.parse().map_err(|why| CniError::internal(format!("{why}")))?;
+    // First: for a pod that is not there nothing has to be made, not even the bridge.
+    let sandbox = sandbox::open(request.netns.as_deref().unwrap_or(Path::new("")))?;
     let mut host = host::open()?;
     let bridge = host::ensure_bridge(&mut host, &config)?;
-    let netns = request.netns.as_deref().unwrap_or(Path::new(""));
-    let sandbox = sandbox::open(netns)?;
     let mut adding =
         Adding { request, config: &config, ifname, host, bridge, sandbox, made: Made::default() };
     adding.attach().map_err(|why| adding.undo(why))
