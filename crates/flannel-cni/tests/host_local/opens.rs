@@ -129,6 +129,23 @@ fn without_a_place_for_the_cache_everything_is_as_right_and_only_slower() {
 }
 
 #[test]
+fn the_cache_goes_with_the_last_container() {
+    let place = Place::new();
+    let config = config(&place);
+    let caches = || std::fs::read_dir(&place.machine.run).map_or(0, Iterator::count);
+    let mut seen = Vec::new();
+    for id in ["a", "b"] {
+        place.add(id, &config).unwrap();
+        seen.push(caches());
+    }
+    for id in ["a", "b", "b"] {
+        place.del(id, &config).unwrap();
+        seen.push(caches());
+    }
+    assert_eq!(seen, [1, 1, 1, 0, 0]);
+}
+
+#[test]
 fn a_change_right_after_ours_is_seen() {
     // The kernel's clock stands still for milliseconds: a folder's time alone would not tell.
     let place = Place::new();

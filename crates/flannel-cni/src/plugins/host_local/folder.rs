@@ -25,6 +25,8 @@ const LOCK: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP);
 /// An owner is an id and an interface name; anything longer is none of ours.
 const LONGEST: u64 = 4096;
 const MOST_TRIES: usize = 100;
+/// What says that there is no folder, and for a name that is too long or leads through a file, that none can be.
+const ABSENT: [Errno; 3] = [Errno::NOENT, Errno::NAMETOOLONG, Errno::NOTDIR];
 /// How far in the past our mark on the folder is, in seconds: clocks are set back by less.
 const BACK: i64 = 3;
 
@@ -57,8 +59,8 @@ impl Folder {
     /// Opens and locks a folder; waits for whoever has the lock.
     pub fn lock(path: &Path, missing: Missing) -> Result<Option<Self>, Errno> {
         for _ in 0..MOST_TRIES {
-            match Self::lock_once(path) {
-                Err(Errno::NOENT) if missing == Missing::Leave => return Ok(None),
+            match Self::lock_once(path, missing) {
+                Err(errno) if missing == Missing::Leave && ABSENT.contains(&errno) => return Ok(None),
                 Err(Errno::NOENT) => make(path)?,
                 Ok(None) => {}
                 outcome => return outcome,
@@ -68,10 +70,16 @@ impl Folder {
     }
 
     /// None if the lock was replaced while we waited for it: then others do not see that we have it.
-    fn lock_once(path: &Path) -> Result<Option<Self>, Errno> {
+    fn lock_once(path: &Path, missing: Missing) -> Result<Option<Self>, Errno> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(path, flags | OFlags::DIRECTORY, Mode::empty())?;
-        let lock = openat(&folder, "lock", flags | OFlags::CREATE, LOCK)?;
+        let lock = match openat(&folder, "lock", flags | OFlags::CREATE, LOCK) {
+            // A full disk must not keep addresses from being freed. Nobody else gets a new lock on it either.
+            Err(Errno::NOSPC | Errno::DQUOT | Errno::ROFS) if missing == Missing::Leave => {
+                openat(&folder, ".", flags | OFlags::DIRECTORY, Mode::empty())?
+            }
+            opened => opened?,
+        };
         rustix::io::retry_on_intr(|| flock(&lock, FlockOperation::LockExclusive))?;
         let is_gone = fstat(&lock)?.st_nlink == 0;
         Ok(if is_gone { None } else { Some(Self { path: path.to_owned(), folder, _lock: lock }) })

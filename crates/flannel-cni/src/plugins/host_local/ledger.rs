@@ -6,7 +6,7 @@ use std::fs::DirBuilder;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -68,7 +68,7 @@ pub struct Holding {
 pub struct Ledger<'a> {
     folder: Folder,
     machine: &'a Machine,
-    cache: Option<OwnedFd>,
+    cache: Option<Cache>,
     /// In the order of addresses.
     records: Vec<Record>,
     /// How many of the first records are in the cache as they are here.
@@ -77,13 +77,19 @@ pub struct Ledger<'a> {
     sealed: bool,
 }
 
+/// The file that keeps for the next one what is known; the folder's lock is its lock, too.
+struct Cache {
+    file: OwnedFd,
+    path: PathBuf,
+}
+
 impl<'a> Ledger<'a> {
     /// Locks the folder of a network, and learns what is in it.
     pub fn open(path: &Path, missing: Missing, machine: &'a Machine) -> Result<Option<Self>, CniError> {
         let because = |errno: Errno| CniError::internal(format!("cannot lock {}: {errno}", path.display()));
         let Some(folder) = Folder::lock(path, missing).map_err(because)? else { return Ok(None) };
         let cache = open_cache(&folder, machine);
-        let cached = cache.as_ref().map(|cache| read_cache(cache, machine)).unwrap_or_default();
+        let cached = cache.as_ref().map(|cache| read_cache(&cache.file, machine)).unwrap_or_default();
         let Cached { records, seal } = cached;
         let sealed = seal.is_some() && seal == folder.changed().ok();
         let saved = if sealed { records.len() } else { 0 };
@@ -226,7 +232,15 @@ impl<'a> Ledger<'a> {
 
     /// Writes down what is known, for the next one. Without it the next one only has to read more.
     pub fn close(self) {
-        let Some(cache) = self.cache.as_ref().filter(|_| !self.sealed) else { return };
+        match &self.cache {
+            // With the last container goes what was only there for others.
+            Some(cache) if self.records.is_empty() => drop(rustix::fs::unlink(&cache.path)),
+            Some(cache) if !self.sealed => self.write_down(&cache.file),
+            _ => {}
+        }
+    }
+
+    fn write_down(&self, cache: &OwnedFd) {
         let (bytes, offset) = index::encode_records(&self.records, self.saved);
         // In this order: whenever we are killed, what is written does not fit the folder's time.
         let Ok(()) = write_at(cache, &bytes, offset) else { return };
@@ -254,20 +268,21 @@ impl<'a> Ledger<'a> {
 }
 
 /// The cache of a folder; none if it cannot be had.
-fn open_cache(folder: &Folder, machine: &Machine) -> Option<OwnedFd> {
+fn open_cache(folder: &Folder, machine: &Machine) -> Option<Cache> {
     let (device, inode) = folder.identity().ok()?;
     let network = folder.path().file_name().unwrap_or_default().to_string_lossy();
     // By identity: one path can be two folders, in two mount namespaces that share /run.
     let path = machine.run.join(format!("{network}-{device:x}-{inode:x}"));
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let open = || rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR);
-    match open() {
+    let file = match open() {
         Err(Errno::NOENT) => {
             DirBuilder::new().recursive(true).mode(0o755).create(&machine.run).ok()?;
-            open().ok()
+            open().ok()?
         }
-        outcome => outcome.ok(),
-    }
+        outcome => outcome.ok()?,
+    };
+    Some(Cache { file, path })
 }
 
 fn read_cache(cache: &OwnedFd, machine: &Machine) -> Cached {

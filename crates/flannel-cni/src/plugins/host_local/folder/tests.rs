@@ -161,3 +161,15 @@ fn a_folder_that_is_not_there_is_made_or_left() {
     assert!(!path.exists());
     assert!(Folder::lock(&path, Missing::Make).unwrap().is_some());
 }
+
+#[test]
+fn a_folder_that_cannot_be_is_none() {
+    let data = tempfile::tempdir().unwrap();
+    let long = data.path().join("x".repeat(300));
+    assert!(Folder::lock(&long, Missing::Leave).unwrap().is_none());
+    assert_eq!(Folder::lock(&long, Missing::Make).err(), Some(Errno::NAMETOOLONG));
+    fs::write(data.path().join("file"), "").unwrap();
+    let below = data.path().join("file").join("mynet");
+    assert!(Folder::lock(&below, Missing::Leave).unwrap().is_none());
+    assert_eq!(Folder::lock(&below, Missing::Make).err(), Some(Errno::NOTDIR));
+}
