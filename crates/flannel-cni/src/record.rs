@@ -3,7 +3,7 @@
 //!
 //! A record is a help, not a condition: whoever finds none can make the delegate's configuration anew.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -64,15 +64,17 @@ impl Records {
         read(self.own_path(request)).or_else(shared)
     }
 
-    /// Forgets a record.
-    pub fn forget(&self, record: &Record) -> Result<(), CniError> {
-        remove(&record.path)
+    /// Forgets the record of a request, if there is one, and what an ADD that was killed left of another.
+    pub fn forget(&self, request: &Request, record: Option<&Record>) -> Result<(), CniError> {
+        let drafts = [self.own_path(request), self.shared_path(request)].map(|path| draft(&path));
+        let paths = drafts.iter().chain(record.map(|record| &record.path));
+        paths.map(|path| remove(path)).reduce(Result::and).unwrap_or(Ok(()))
     }
 
     /// Forgets the records of a network that belong to none of the attachments.
     pub fn sweep(&self, network: &str, valid: &[AttachmentId]) -> Result<(), CniError> {
         let entries = match fs::read_dir(&self.folder) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+            Err(error) if is_absent(&error) => return Ok(()),
             entries => entries
                 .map_err(|error| CniError::internal(format!("cannot list {:?}: {error}", self.folder)))?,
         };
@@ -105,9 +107,7 @@ impl Records {
     }
 
     fn write(&self, path: &Path, content: &[u8]) -> std::io::Result<()> {
-        // No container's name begins with a dot.
-        let file = path.file_name().unwrap_or_default().to_string_lossy();
-        let draft = path.with_file_name(format!(".{file}.{}", std::process::id()));
+        let draft = draft(path);
         let open = || OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft);
         let mut out = match open() {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -124,13 +124,19 @@ impl Records {
     }
 }
 
+/// Where a record is written before it gets its name: always the same place, so that DEL finds what an ADD left
+/// that was killed meanwhile. No container's name begins with a dot.
+fn draft(path: &Path) -> PathBuf {
+    let mut name = OsString::from(".");
+    name.push(path.file_name().unwrap_or_default());
+    path.with_file_name(name)
+}
+
 /// A file that holds no configuration of a plugin is a record without one; no file is no record.
 fn read(path: PathBuf) -> Option<Record> {
     let content = match fs::read(&path) {
         Ok(content) => content,
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidFilename) => {
-            return None;
-        }
+        Err(error) if is_absent(&error) => return None,
         Err(_) => Vec::new(),
     };
     let config = serde_json::from_slice::<Map<String, Value>>(&content).ok();
@@ -138,6 +144,11 @@ fn read(path: PathBuf) -> Option<Record> {
         config.get("type").and_then(Value::as_str).is_some_and(|kind| !kind.is_empty())
     };
     Some(Record { config: config.filter(is_usable), path })
+}
+
+/// What has a name that no file can have, or lies in what is no folder, is not there either.
+fn is_absent(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::InvalidFilename | ErrorKind::NotADirectory)
 }
 
 /// The network of a delegate's configuration.
@@ -172,7 +183,7 @@ fn is_garbage(path: &Path, network: &str) -> bool {
 
 fn remove(path: &Path) -> Result<(), CniError> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
+        Err(error) if !is_absent(&error) => {
             Err(CniError::internal(format!("cannot remove {path:?}: {error}")))
         }
         _ => Ok(()),

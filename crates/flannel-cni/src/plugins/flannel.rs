@@ -39,7 +39,7 @@ pub fn del(request: &Request) -> Result<(), CniError> {
     if saved.is_none_or(|saved| record::name(saved) != Some(&request.network)) {
         del_by_todays_configuration(request, record.as_ref())?;
     }
-    record.map_or(Ok(()), |record| records.forget(&record))
+    records.forget(request, record.as_ref())
 }
 
 /// Nothing is lost by asking the delegate: it takes away what is there. But a container that could never have

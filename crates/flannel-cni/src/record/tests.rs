@@ -146,10 +146,29 @@ fn forgetting_removes_the_file_that_was_found_and_twice_is_no_failure() {
     let stage = Stage::new();
     stage.save("c1", "eth0", &config("n", 1450));
     stage.save("c1", "net1", &config("n", 1450));
-    let record = stage.records.find(&request("c1", "net1", "n")).unwrap();
-    assert_eq!(stage.records.forget(&record), Ok(()));
-    assert_eq!(stage.records.forget(&record), Ok(()));
+    let request = request("c1", "net1", "n");
+    let record = stage.records.find(&request).unwrap();
+    assert_eq!(stage.records.forget(&request, Some(&record)), Ok(()));
+    assert_eq!(stage.records.forget(&request, Some(&record)), Ok(()));
     assert_eq!(stage.files(), ["c1"]);
+}
+
+#[test]
+fn what_a_killed_add_left_of_a_record_is_written_over_and_forgotten() {
+    let stage = Stage::new();
+    fs::create_dir_all(stage.path("")).unwrap();
+    let left = |content: &str| {
+        [".c1", ".c1-net1", ".c2"].iter().for_each(|file| fs::write(stage.path(file), content).unwrap());
+    };
+    left("longer than any record, which has to be cut off before it can be anybody's record");
+    stage.save("c1", "eth0", &config("n", 1450));
+    assert_eq!(stage.files(), [".c1-net1", ".c2", "c1"]);
+    assert_eq!(stage.found("c1", "eth0"), Some(Some(config("n", 1450))));
+    left("");
+    assert_eq!(stage.found("c1", "net1"), Some(Some(config("n", 1450))), "a draft is no record");
+    assert_eq!(stage.records.forget(&request("c1", "net1", "n"), None), Ok(()));
+    assert_eq!(stage.files(), [".c2", "c1"]);
+    assert_eq!(stage.records.forget(&request(&"x".repeat(300), "eth0", "n"), None), Ok(()));
 }
 
 #[test]
