@@ -18,6 +18,6 @@ mod scan;
 
 pub use call::{Answer, Call, Running};
 pub use chance::Chance;
-pub use node::{Node, RECORDS, RESERVATIONS, on_a_node};
+pub use node::{DUAL_STACK, Node, RECORDS, RESERVATIONS, on_a_node};
 pub use runtime::{Firewall, Network, Pod, Step};
 pub use scan::Scan;

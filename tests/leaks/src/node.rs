@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
 
-use crate::scan::{Scan, run};
+use crate::scan::{QUESTIONS, Scan, run};
 
 /// Set for the test that runs on the node.
 const INSIDE: &str = "LEAK_TESTS_ON_NODE";
@@ -24,6 +24,10 @@ const PLUGINS: &str = "/var/lib/plugins";
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const SUBNET_ENV: &str = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_MTU=1450\n\
                           FLANNEL_IPMASQ=false\n";
+/// What flanneld writes on a node with both families.
+pub const DUAL_STACK: &str = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\n\
+                              FLANNEL_IPV6_NETWORK=fd00:244::/48\nFLANNEL_IPV6_SUBNET=fd00:244:0:1::1/64\n\
+                              FLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n";
 /// The kernel takes a network away in the background, after others.
 const LIMIT: Duration = Duration::from_secs(30);
 /// Between two looks.
@@ -73,6 +77,8 @@ impl Node {
             mount("leak-tests", folder, "tmpfs", MountFlags::empty(), None).unwrap();
         }
         fs::create_dir_all(PLUGINS).unwrap();
+        // Without a table, `ip route` would tell of one family only.
+        fs::write(QUESTIONS, "addr show\nroute show table all\n").unwrap();
         let copy = "/var/lib/flannel-cni";
         fs::write(copy, bytes).unwrap();
         run("chmod", &["755", copy]);

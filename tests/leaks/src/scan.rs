@@ -14,6 +14,9 @@ use crate::RESERVATIONS;
 /// The folders that plugins write to.
 const FOLDERS: [&str; 2] = ["/run", "/var/lib/cni"];
 
+/// What `ip` is asked; the file is there from the beginning.
+pub(crate) const QUESTIONS: &str = "/var/lib/questions";
+
 /// What was found, each fact with how often.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
@@ -69,11 +72,11 @@ impl Scan {
             let owner = reserved.get(address).map(|text| text.split_whitespace().next().unwrap_or_default());
             assert_eq!(owner, Some(&**pod), "{address} is held by {pod}, but reserved so: {reserved:?}");
         }
-        let mut owners: Vec<&String> = reserved.values().collect();
-        owners.sort();
-        let all = owners.len();
-        owners.dedup();
-        assert_eq!(owners.len(), all, "an owner has two addresses: {reserved:?}");
+        let mut owners: BTreeMap<(&str, bool), &str> = BTreeMap::new();
+        for (address, owner) in &reserved {
+            let other = owners.insert((owner, address.contains(':')), address);
+            assert_eq!(other, None, "{owner:?} has {address} too");
+        }
     }
 
     fn add(&mut self, fact: String) {
@@ -102,28 +105,39 @@ impl Scan {
 
     /// Links, addresses and routes of the host or a pod, without what the kernel makes by itself.
     fn add_network(&mut self, pod: Option<&str>) {
+        let inside: Vec<&str> = pod.map_or_else(Vec::new, |pod| vec!["-n", pod]);
+        // One process for both questions: a scan is made of hundreds of them.
+        let told = run("ip", &[&inside[..], &["-j", "-d", "-batch", QUESTIONS]].concat());
+        let mut lists = serde_json::Deserializer::from_str(&told).into_iter::<Vec<Value>>();
+        let mut next = || lists.next().unwrap_or_else(|| panic!("ip told too little: {told}")).unwrap();
+        for link in next() {
+            self.add_link(pod, &link);
+        }
         let place = pod.unwrap_or("host");
-        for link in json(&ip(pod, &["-j", "-d", "addr"])) {
-            let name = text(&link["ifname"]);
-            let kind = text(&link["linkinfo"]["info_kind"]);
-            let port = &link["linkinfo"]["info_slave_data"];
-            let up = link["flags"].as_array().is_some_and(|flags| flags.contains(&"UP".into()));
-            let (mac, master, mtu) = (text(&link["address"]), text(&link["master"]), &link["mtu"]);
-            let hairpin = &port["hairpin"];
-            self.add(format!(
-                "{place}: link {name} {kind} mac {mac} mtu {mtu} master {master:?} up {up} hairpin {hairpin}"
-            ));
-            for address in link["addr_info"].as_array().into_iter().flatten() {
-                if text(&address["scope"]) == "global" {
-                    let address = format!("{}/{}", text(&address["local"]), address["prefixlen"]);
-                    self.add(format!("{place}: address {address} on {name}"));
-                    self.addresses.extend(pod.map(|pod| (pod.to_owned(), address)));
-                }
+        for route in next() {
+            let [to, table, gateway, device] =
+                ["dst", "table", "gateway", "dev"].map(|key| text(&route[key]));
+            if table != "local" && !to.starts_with("fe80:") && !to.starts_with("ff00:") {
+                self.add(format!("{place}: route {to} via {gateway:?} dev {device} table {table:?}"));
             }
         }
-        let routes = [ip(pod, &["-4", "route"]), ip(pod, &["-6", "route"])].concat();
-        for route in routes.lines().filter(|route| !route.starts_with("fe80::")) {
-            self.add(format!("{place}: route {}", route.trim().replace(" linkdown", "")));
+    }
+
+    fn add_link(&mut self, pod: Option<&str>, link: &Value) {
+        let place = pod.unwrap_or("host");
+        let (name, kind) = (text(&link["ifname"]), text(&link["linkinfo"]["info_kind"]));
+        let up = link["flags"].as_array().is_some_and(|flags| flags.contains(&"UP".into()));
+        let (mac, master, mtu) = (text(&link["address"]), text(&link["master"]), &link["mtu"]);
+        let hairpin = &link["linkinfo"]["info_slave_data"]["hairpin"];
+        self.add(format!(
+            "{place}: link {name} {kind} mac {mac} mtu {mtu} master {master:?} up {up} hairpin {hairpin}"
+        ));
+        for address in link["addr_info"].as_array().into_iter().flatten() {
+            if text(&address["scope"]) == "global" {
+                let address = format!("{}/{}", text(&address["local"]), address["prefixlen"]);
+                self.add(format!("{place}: address {address} on {name}"));
+                self.addresses.extend(pod.map(|pod| (pod.to_owned(), address)));
+            }
         }
     }
 
@@ -161,15 +175,6 @@ impl Scan {
 fn content(path: &Path) -> String {
     // One that went away since it was listed is gone in the next look.
     String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
-}
-
-fn ip(pod: Option<&str>, words: &[&str]) -> String {
-    let inside: Vec<&str> = pod.map_or_else(Vec::new, |pod| vec!["-n", pod]);
-    run("ip", &[&inside, words].concat())
-}
-
-fn json(text: &str) -> Vec<Value> {
-    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
 fn text(value: &Value) -> &str {

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use leak_tests::{Answer, Call, Firewall, Network, Node, Pod, RECORDS, Scan, Step, on_a_node};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use cases::{CONFIGS, Case, ENVIRONMENTS, PORTMAPS, SUBNET_FILES, with};
 
@@ -134,6 +134,34 @@ fn a_full_disk_is_told_and_leaves_nothing() {
             assert!(left.iter().all(shared), "room for {room} files: {left:?}");
             unmount("/run/small", UnmountFlags::DETACH).unwrap();
             trial.look("a full disk", &[]);
+        }
+        trial.end();
+    });
+}
+
+#[test]
+fn a_disk_that_filled_up_keeps_nothing_from_being_freed() {
+    on_a_node(|node| {
+        let mut trial = Trial::begin(node);
+        for command in ["DEL", "GC"] {
+            let options = c"size=64k,nr_inodes=16";
+            mount("small", "/run/small", "tmpfs", MountFlags::empty(), Some(options)).unwrap();
+            let call =
+                with(trial.call(Step::Flannel, "ADD"), "/ipam", json!({"dataDir": "/run/small/networks"}));
+            let call = with(call, "/dataDir", "/run/small/flannel");
+            call.run().result();
+            // Somebody tidied up, and filled the disk: there is no lock, and no room for another.
+            fs::remove_file("/run/small/networks/cbr0/lock").unwrap();
+            let filled = (0..100).take_while(|number| fs::write(format!("/run/small/{number}"), "").is_ok());
+            assert!(filled.count() < 20, "the disk is not full");
+            let mut config: Value = serde_json::from_slice(&call.stdin).unwrap();
+            config["cni.dev/valid-attachments"] = json!([{"containerID": "pod1", "ifname": "eth0"}]);
+            call.clone().config(&config).set("CNI_COMMAND", command).run().nothing();
+            let left = files("/run/small/networks");
+            assert_eq!(left, ["/run/small/networks/cbr0/last_reserved_ip.0"], "after {command}");
+            call.set("CNI_COMMAND", "DEL").run().nothing();
+            unmount("/run/small", UnmountFlags::DETACH).unwrap();
+            trial.look("a disk that filled up", &[]);
         }
         trial.end();
     });

@@ -3,7 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use leak_tests::{Answer, Call, Chance, Firewall, Network, Node, Pod, RECORDS, Scan, Step, on_a_node};
+use leak_tests::{
+    Answer, Call, Chance, DUAL_STACK, Firewall, Network, Node, Pod, RECORDS, Scan, Step, on_a_node,
+};
 
 /// How many calls are killed while they run, with each firewall.
 const KILLS: usize = 250;
@@ -63,6 +65,7 @@ const VICTIM: &str = "victim";
 impl<'a> Massacre<'a> {
     fn begin(node: &'a Node, firewall: Firewall, seed: u64) -> Self {
         let network = Network::new(firewall);
+        node.set_subnet_env(DUAL_STACK);
         network.warm_up(node);
         let mut living: Vec<Pod> = (1..=LIVING).map(Pod::new).collect();
         node.make_netns(living.iter().map(|pod| &*pod.id).chain([VICTIM]));

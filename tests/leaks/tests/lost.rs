@@ -3,7 +3,9 @@
 
 use std::fs;
 
-use leak_tests::{Call, Firewall, Network, Node, Pod, RECORDS, RESERVATIONS, Scan, Step, on_a_node};
+use leak_tests::{
+    Call, DUAL_STACK, Firewall, Network, Node, Pod, RECORDS, RESERVATIONS, Scan, Step, on_a_node,
+};
 use rustix::mount::{UnmountFlags, unmount};
 use serde_json::Value;
 
@@ -84,12 +86,12 @@ const LOSSES: [(&str, Loss); 16] = [
 ];
 
 #[test]
-fn whatever_is_lost_a_pod_leaves_nothing_with_nftables() {
+fn whatever_is_lost_a_pod_of_both_families_leaves_nothing_with_nftables() {
     on_a_node(|node| lose_everything(node, Network::new(Firewall::Nftables)));
 }
 
 #[test]
-fn whatever_is_lost_a_pod_leaves_nothing_with_iptables() {
+fn whatever_is_lost_a_pod_of_both_families_leaves_nothing_with_iptables() {
     on_a_node(|node| lose_everything(node, Network::new(Firewall::Iptables)));
 }
 
@@ -190,6 +192,7 @@ fn of_two_interfaces_of_a_pod_each_goes_alone() {
 }
 
 fn lose_everything(node: &Node, network: Network) {
+    node.set_subnet_env(DUAL_STACK);
     lose(node, network, &LOSSES);
 }
 
