@@ -50,6 +50,29 @@ pub enum LabError {
         /// Which rule it breaks.
         why: &'static str,
     },
+    /// A program that a lease store needs is not there.
+    #[error("{} is no program: install one with `apt-get install {package}`, or name it in ${variable}", looked.display())]
+    NoServer {
+        /// What was looked for.
+        looked: PathBuf,
+        /// The variable that can name one.
+        variable: &'static str,
+        /// The Debian package that holds it.
+        package: &'static str,
+    },
+    /// An etcd of too few or too many members.
+    #[error("no etcd of {0} members: 1, 3 or 5 make sense")]
+    Members(usize),
+    /// The lab has another store.
+    #[error("lab {lab} keeps its leases in {store}, not in {wanted}")]
+    OtherStore {
+        /// The lab.
+        lab: String,
+        /// The store that it has.
+        store: &'static str,
+        /// The one that was asked for.
+        wanted: &'static str,
+    },
     /// The name is in use.
     #[error("lab {0} is there already: take it down with `flannelctl lab down --name {0}`")]
     Exists(String),

@@ -1,94 +1,86 @@
 //! The daemon on a node: start, stop, kill, wait until it is ready, read what it said.
 
-use std::fs;
-use std::os::unix::process::CommandExt;
-use std::process::Stdio;
+use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
-use crate::machine::STORE;
 use crate::node::Node;
-use crate::process::{self, LabProcess};
-use crate::wait::wait_for;
+use crate::service::Service;
 use crate::{LabError, Result, Signal, program};
 
 /// Where flanneld answers for its health.
 pub(crate) const HEALTH_PORT: u16 = 8081;
 /// What flanneld writes for the CNI plugins, as the node sees it.
 pub(crate) const SUBNET_FILE: &str = "/run/flannel/subnet.env";
-/// Where the node keeps flanneld's number; in memory, as a real system does.
-const PID_FILE: &str = "/run/flanneld.pid";
-/// How long a stopped flanneld may take.
-const FAREWELL: Duration = Duration::from_secs(10);
-
-/// Starts in the background and leaves: PID 1 of the node becomes the parent.
-const START: &str = r#"pid_file=$1; shift; "$@" </dev/null & echo $! > "$pid_file""#;
+/// The name under which a node runs its daemon.
+const SERVICE: &str = "flanneld";
 
 impl Node {
     /// Starts flanneld with the lab's arguments and these.
     pub fn start_flanneld<A: AsRef<str>>(&self, arguments: impl IntoIterator<Item = A>) -> Result<()> {
-        self.machine.require_pid()?;
-        let daemon = program::find_flanneld()?.display().to_string();
-        let health_port = HEALTH_PORT.to_string();
-        let mut words = vec!["-c", START, "sh", PID_FILE, &daemon, "--lease-dir", STORE, "--iface", "eth0"];
-        words.extend(["--subnet-file", SUBNET_FILE, "--healthz-ip", "127.0.0.1"]);
-        words.extend(["--healthz-port", &health_port, "-v", "1"]);
-        let mut command = self.command("sh", words);
-        command.args(&self.flanneld_args);
-        arguments.into_iter().for_each(|argument| {
-            command.arg(argument.as_ref());
-        });
-        // The caller's own settings for some flanneld are not for this one.
-        for (name, _) in
-            std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("FLANNELD_"))
-        {
-            command.env_remove(name);
-        }
-        let (log, errors) = (self.machine.open_log()?, self.machine.open_log()?);
-        command.env("NODE_NAME", self.name()).process_group(0);
-        let shown = program::shown(&command);
-        let failed = |why: String| LabError::Failed { command: shown.clone(), why };
-        let status = command.stdin(Stdio::null()).stdout(log).stderr(errors).status();
-        match status.map_err(|why| failed(why.to_string()))? {
-            status if status.success() => Ok(()),
-            status => Err(failed(format!("{status}; {}", self.log_end()))),
-        }
+        self.start_program(&program::find_flanneld()?, arguments)
     }
 
-    /// flanneld's number inside the node, if it lives.
-    fn flanneld_inner_pid(&self) -> Option<u32> {
-        let number = fs::read_to_string(self.path(PID_FILE)).ok()?.trim().parse().ok()?;
-        self.path(&format!("/proc/{number}")).exists().then_some(number)
+    /// Starts another program in flanneld's place, with flanneld's arguments: Go's, for example. What stops, kills
+    /// and asks flanneld does so with it.
+    pub fn start_program<A: AsRef<str>>(
+        &self,
+        daemon: &Path,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<()> {
+        self.start_as(SERVICE, daemon, arguments)
     }
 
-    fn flanneld_process(&self) -> Option<LabProcess> {
-        let inner = self.flanneld_inner_pid()?;
-        let own = process::processes_of(self.machine.lab()).into_iter();
-        own.filter(|process| process.machine == self.name()).find(|process| process.inner_pid == Some(inner))
+    /// Starts a further daemon beside flanneld, as a [`Service`] of its own. It must be told a subnet file and a
+    /// health port of its own: of an argument that is given twice, the second holds.
+    pub fn start_as<A: AsRef<str>>(
+        &self,
+        service: &str,
+        daemon: &Path,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Result<()> {
+        let port = HEALTH_PORT.to_string();
+        let common = ["--iface", "eth0", "--subnet-file", SUBNET_FILE, "--healthz-ip", "127.0.0.1"];
+        let common = common.into_iter().chain(["--healthz-port", &port, "-v", "1"]).map(str::to_owned);
+        let mut words = vec![daemon.display().to_string()];
+        words.extend(self.store_args.iter().cloned().chain(common).chain(self.flanneld_args.iter().cloned()));
+        words.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
+        self.machine.service(service).start(&words, |command| {
+            // The caller's own settings for some flanneld are not for this one.
+            let of_flanneld = |name: &OsString| name.to_string_lossy().starts_with("FLANNELD_");
+            let names = std::env::vars_os().map(|(name, _)| name).filter(of_flanneld);
+            names.for_each(|name| _ = command.env_remove(name));
+            command.env("NODE_NAME", self.name());
+        })
+    }
+
+    /// A daemon of the node by the name it was started under.
+    pub fn service<'a>(&'a self, name: &'a str) -> Service<'a> {
+        self.machine.service(name)
+    }
+
+    fn flanneld(&self) -> Service<'_> {
+        self.service(SERVICE)
     }
 
     /// flanneld's number as seen from here, if it lives: for `/proc/PID/status` and the like.
     pub fn flanneld_pid(&self) -> Option<u32> {
-        self.flanneld_process().map(|process| process.pid)
+        self.flanneld().pid()
     }
 
     /// Whether flanneld lives.
     pub fn flanneld_lives(&self) -> bool {
-        self.flanneld_inner_pid().is_some()
+        self.flanneld().lives()
     }
 
     /// Sends a signal to flanneld, if it lives.
     pub fn signal_flanneld(&self, signal: Signal) {
-        if let Some(process) = self.flanneld_process() {
-            process::send(&process, signal);
-        }
+        self.flanneld().signal(signal);
     }
 
     /// Sends a signal and waits until flanneld has ended.
     pub fn stop_flanneld(&self, signal: Signal) -> Result<()> {
-        self.signal_flanneld(signal);
-        wait_for(&format!("flanneld on {} to end", self.name()), FAREWELL, || {
-            if self.flanneld_lives() { Err(format!("it goes on after {signal:?}")) } else { Ok(()) }
-        })
+        self.flanneld().stop(signal)
     }
 
     /// Kills flanneld: it has no chance to tidy up.
@@ -131,14 +123,10 @@ impl Node {
 
     /// All that flanneld has written on this node, since the lab came up.
     pub fn log(&self) -> String {
-        let bytes = fs::read(self.machine.log_path()).unwrap_or_default();
-        String::from_utf8_lossy(&bytes).into_owned()
+        self.flanneld().log()
     }
 
-    /// The last lines of the log.
     fn log_end(&self) -> String {
-        let log = self.log();
-        let lines: Vec<_> = log.lines().collect();
-        lines[lines.len().saturating_sub(15)..].join("\n")
+        self.flanneld().last_words()
     }
 }

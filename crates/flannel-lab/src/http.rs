@@ -9,9 +9,19 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Asks 127.0.0.1 in the network of the calling thread; gives the status code and the body.
 pub(crate) fn get(port: u16, path: &str) -> io::Result<(u16, String)> {
+    ask(port, &format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n"))
+}
+
+/// Sends a JSON text to 127.0.0.1 in the network of the calling thread; gives the status code and the body.
+pub(crate) fn post(port: u16, path: &str, body: &str) -> io::Result<(u16, String)> {
+    let head = "Host: localhost\r\nContent-Type: application/json\r\n";
+    ask(port, &format!("POST {path} HTTP/1.0\r\n{head}Content-Length: {}\r\n\r\n{body}", body.len()))
+}
+
+fn ask(port: u16, question: &str) -> io::Result<(u16, String)> {
     let mut stream = TcpStream::connect_timeout(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)), PATIENCE)?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n")?;
+    stream.write_all(question.as_bytes())?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     parsed(&answer).ok_or_else(|| io::Error::other(format!("no HTTP answer: {answer:?}")))

@@ -17,6 +17,7 @@ use crate::options::{Flanneld, LabOptions};
 use crate::owner::Owner;
 use crate::pod::{Pod, check_name};
 use crate::process::{processes_of, refuse_inside};
+use crate::store::Store;
 use crate::topology::Topology;
 use crate::wait::Interrupt;
 use crate::{LabError, Result, process, program, wiring};
@@ -34,7 +35,10 @@ pub struct Lab {
     name: String,
     folder: PathBuf,
     topology: Topology,
+    store: Store,
     nodes: Vec<Node>,
+    /// What the lease store runs on; none for a folder.
+    servers: Vec<Node>,
     /// Switches, leaves and the spine.
     others: Vec<Arc<Machine>>,
     interrupt: Interrupt,
@@ -46,6 +50,8 @@ pub struct Lab {
 #[derive(Serialize, Deserialize)]
 struct Record {
     topology: Topology,
+    #[serde(default)]
+    store: Store,
     flanneld_args: Vec<String>,
 }
 
@@ -64,9 +70,10 @@ impl Lab {
         if options.flanneld == Flanneld::Started {
             program::find_flanneld()?;
         }
+        let store = options.store.clone().found()?;
         crate::owner::sweep(&labs_folder());
         let owner = claim(&options.name)?;
-        let mut lab = Self::assemble(&options.name, options.topology.clone());
+        let mut lab = Self::assemble(&options.name, options.topology.clone(), store);
         lab.owner = Some(owner);
         lab.set_up(&options)?;
         Ok(lab)
@@ -79,7 +86,7 @@ impl Lab {
         let text = fs::read_to_string(&path).map_err(|_| LabError::NoLab(name.to_owned()))?;
         let record: Record =
             serde_json::from_str(&text).map_err(|why| LabError::Content { path, why: why.to_string() })?;
-        let mut lab = Self::assemble(name, record.topology);
+        let mut lab = Self::assemble(name, record.topology, record.store);
         lab.find_pids();
         lab.nodes.iter_mut().for_each(|node| node.flanneld_args.clone_from(&record.flanneld_args));
         Ok(lab)
@@ -130,9 +137,19 @@ impl Lab {
         &self.folder
     }
 
-    /// The folder of the lease store, which every node sees.
+    /// The folder of the lease store, which every node sees: the store itself, or what its servers keep.
     pub fn store(&self) -> PathBuf {
         self.folder.join("store")
+    }
+
+    /// Which lease store it has.
+    pub fn store_kind(&self) -> &Store {
+        &self.store
+    }
+
+    /// What the lease store runs on: `store1` and so on; none for a folder.
+    pub fn servers(&self) -> &[Node] {
+        &self.servers
     }
 
     /// What it was built from.
@@ -151,11 +168,11 @@ impl Lab {
         self.nodes.iter().find(|node| node.name() == name).ok_or_else(|| self.no_machine(name, known()))
     }
 
-    /// A switch, a leaf or the spine by its name.
+    /// A switch, a leaf, the spine or a server by its name.
     pub fn machine(&self, name: &str) -> Result<&Machine> {
-        let known = || self.others.iter().map(|machine| machine.name()).collect::<Vec<_>>().join(", ");
-        let found = self.others.iter().find(|machine| machine.name() == name);
-        found.map(|machine| &**machine).ok_or_else(|| self.no_machine(name, known()))
+        let others = || self.machines().skip(self.nodes.len());
+        let known = || others().map(Machine::name).collect::<Vec<_>>().join(", ");
+        others().find(|machine| machine.name() == name).ok_or_else(|| self.no_machine(name, known()))
     }
 
     /// The pods of all nodes that are on.
@@ -174,17 +191,12 @@ impl Lab {
         self.interrupt.wait_for(what, limit, look)
     }
 
-    /// Writes a new net-conf.json into the store; flanneld takes it at its next start.
-    pub fn write_net_conf(&self, text: &str) -> Result<()> {
-        program::write(self.store().join("config.json"), text)
-    }
-
     fn no_machine(&self, name: &str, known: String) -> LabError {
         LabError::NoMachine { lab: self.name.clone(), name: name.to_owned(), known }
     }
 
     /// All machines as values, none of them running.
-    fn assemble(name: &str, topology: Topology) -> Self {
+    fn assemble(name: &str, topology: Topology, store: Store) -> Self {
         let folder = labs_folder().join(name);
         let machine = |machine: &str, role| Machine::new(name, machine, role, &folder);
         let (mut nodes, mut others) = (Vec::new(), Vec::new());
@@ -196,8 +208,25 @@ impl Lab {
             others.extend([switch, Arc::new(machine(&rack.leaf, Role::Router))]);
         }
         others.extend(topology.spine().map(|spine| Arc::new(machine(spine, Role::Router))));
-        let interrupt = Interrupt::default();
-        Self { name: name.to_owned(), folder, topology, nodes, others, interrupt, owner: None }
+        let specs = (1..).map_while(|number| topology.server(number)).take(store.servers());
+        let servers = specs
+            .zip(others.first().cloned().into_iter().cycle())
+            .map(|((rack, spec), switch)| Node::new(machine(&spec.name, Role::Server), rack, &spec, switch));
+        let (servers, interrupt) = (servers.collect(), Interrupt::default());
+        let mut lab = Self {
+            name: name.to_owned(),
+            folder,
+            topology,
+            store,
+            nodes,
+            servers,
+            others,
+            interrupt,
+            owner: None,
+        };
+        let store_args = lab.store_args();
+        lab.nodes.iter_mut().for_each(|node| node.store_args.clone_from(&store_args));
+        lab
     }
 
     fn set_up(&mut self, options: &LabOptions) -> Result<()> {
@@ -209,10 +238,11 @@ impl Lab {
         for folder in ["store", "logs", "nodes"] {
             program::make_folder(self.folder.join(folder))?;
         }
-        self.write_net_conf(&options.net_conf)?;
         self.write_record(options)?;
         self.boot()?;
         self.wire()?;
+        self.start_store()?;
+        self.write_net_conf(&options.net_conf)?;
         if options.flanneld == Flanneld::Started {
             self.start_flanneld()?;
             self.add_pods(options.pods_per_node)?;
@@ -221,15 +251,21 @@ impl Lab {
     }
 
     fn write_record(&self, options: &LabOptions) -> Result<()> {
-        let record = Record { topology: self.topology.clone(), flanneld_args: options.flanneld_args.clone() };
+        let (topology, store) = (self.topology.clone(), self.store.clone());
+        let record = Record { topology, store, flanneld_args: options.flanneld_args.clone() };
         let path = self.folder.join("lab.json");
         let text = serde_json::to_string_pretty(&record);
         let text = text.map_err(|why| LabError::Content { path: path.clone(), why: why.to_string() })?;
         program::write(path, &text)
     }
 
+    /// The nodes first.
     fn machines(&self) -> impl Iterator<Item = &Machine> {
-        self.nodes.iter().map(|node| &node.machine).chain(self.others.iter().map(|machine| &**machine))
+        self.with_cards().map(|node| &node.machine).chain(self.others.iter().map(|machine| &**machine))
+    }
+
+    fn with_cards(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter().chain(&self.servers)
     }
 
     fn boot(&self) -> Result<()> {
@@ -266,8 +302,8 @@ impl Lab {
             self.interrupt.check()?;
             let leaf = self.machine(&rack.leaf)?;
             let mut lines = wiring::rack_lines(rack, leaf.require_pid()?);
-            for spec in &rack.nodes {
-                lines += &wiring::cable_lines(spec, self.node(&spec.name)?.machine.require_pid()?);
+            for node in self.with_cards().filter(|node| node.rack() == rack.name) {
+                lines += &wiring::cable_lines(node.spec(), node.machine.require_pid()?);
             }
             self.machine(&rack.name)?.ip_batch(&lines)?;
             leaf.ip_batch(&wiring::leaf_lines(rack, spine_pid))?;
@@ -275,7 +311,7 @@ impl Lab {
         if let Some(spine) = spine {
             spine.ip_batch(&wiring::spine_lines(&self.topology))?;
         }
-        self.nodes.iter().try_for_each(|node| self.interrupt.check().and_then(|()| node.wire()))?;
+        self.with_cards().try_for_each(|node| self.interrupt.check().and_then(|()| node.wire()))?;
         // The ends that were switched on last carry at once; these are all the others.
         self.others.iter().try_for_each(|machine| machine.wait_carriers())
     }

@@ -5,9 +5,11 @@
 //! `flannelctl lab` and by the tests of the other crates; needs root.
 
 mod attach;
+mod base64;
 mod capture;
 mod carrier;
 mod error;
+mod etcd;
 mod faults;
 mod flanneld;
 mod http;
@@ -21,12 +23,15 @@ pub mod packet;
 mod pod;
 mod process;
 mod program;
+mod service;
+mod store;
 pub mod topology;
 mod wait;
 mod wiring;
 
 pub use capture::{Capture, PING};
 pub use error::LabError;
+pub use etcd::{Entry, Etcd};
 pub use faults::{Broken, Fault};
 pub use lab::Lab;
 pub use machine::Machine;
@@ -36,6 +41,8 @@ pub use options::{Flanneld, LabOptions, unique_name};
 pub use pod::Pod;
 pub use process::{LabProcess, lab_processes};
 pub use rustix::process::Signal;
+pub use service::Service;
+pub use store::Store;
 pub use topology::{NodeSpec, Rack, Topology};
 pub use wait::{Interrupt, wait_for};
 

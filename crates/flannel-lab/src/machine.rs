@@ -26,6 +26,9 @@ const LAYERED: [&str; 3] = ["/etc", "/opt", "/var/lib"];
 /// Where a node sees the lease store of the lab.
 pub(crate) const STORE: &str = "/var/lib/flannel-store";
 
+/// Where a kernel says which boot this is.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
 /// PID 1: mounts, forwards, says so, and sleeps. It ignores the death of its children, so that the kernel buries
 /// them. `mount -n` keeps no notes in the host's /run. rp_filter is set because IPv4 settings are inherited from
 /// the host. A router asks for neighbours with its link-local address, which duplicate address detection would
@@ -53,13 +56,15 @@ exec env --ignore-signal=CHLD sleep infinity >/dev/null 2>&1
 pub(crate) enum Role {
     /// Runs flanneld and pods; has a disk.
     Node,
+    /// Runs a lease store's programs on the host's files: what they keep is in the lab's folder.
+    Server,
     /// Forwards packets.
     Router,
     /// Forwards frames.
     Switch,
 }
 
-/// A node, router or switch of a lab.
+/// A node, server, router or switch of a lab.
 #[derive(Debug)]
 pub struct Machine {
     lab: String,
@@ -175,6 +180,7 @@ impl Machine {
     pub(crate) fn begin_boot(&self) -> Result<()> {
         let (role, table) = match self.role {
             Role::Node => ("node", self.lay_disk()?),
+            Role::Server => ("server", make_folder(self.own_folder()).map(|()| String::new())?),
             Role::Router => ("router", String::new()),
             Role::Switch => ("switch", String::new()),
         };
@@ -239,11 +245,19 @@ impl Machine {
         }
         make_folder(layers.join(format!("upper{STORE}")))?;
         table += &format!("{} {STORE} none bind 0 0\n", self.folder.join("store").display());
+        table += &format!("{} {BOOT_ID} none bind 0 0\n", self.draw_boot_id()?.display());
         // Last, because it hides the lab's folder. A name of its own, or `mount -a` takes the host's for it.
         table += "flannel-lab /run tmpfs mode=755 0 0\n";
         let path = own.join("mounts");
         program::write(&path, &table)?;
         Ok(path.display().to_string())
+    }
+
+    /// A new number for each boot, as a real kernel draws one: reservations of an earlier boot are known by it.
+    fn draw_boot_id(&self) -> Result<PathBuf> {
+        let path = self.own_folder().join("boot_id");
+        program::write(&path, &program::read("/proc/sys/kernel/random/uuid")?)?;
+        Ok(path)
     }
 
     /// A path of the node's disk, readable while the node is off too.
@@ -266,13 +280,22 @@ impl Machine {
         }
     }
 
-    /// What flanneld writes goes here.
-    pub(crate) fn log_path(&self) -> PathBuf {
-        self.folder.join("logs").join(format!("{}.log", self.name))
+    /// Where the machine keeps the number of a program, as it sees it: in memory, as a real system does, or for one
+    /// without a memory of its own in its folder.
+    pub(crate) fn pid_file(&self, service: &str) -> String {
+        match self.role {
+            Role::Server => self.own_folder().join(format!("{service}.pid")).display().to_string(),
+            _ => format!("/run/{service}.pid"),
+        }
     }
 
-    pub(crate) fn open_log(&self) -> Result<File> {
-        let path = self.log_path();
+    /// What a program of this machine writes goes here.
+    pub(crate) fn log_path(&self, service: &str) -> PathBuf {
+        self.folder.join("logs").join(format!("{}.{service}.log", self.name))
+    }
+
+    pub(crate) fn open_log(&self, service: &str) -> Result<File> {
+        let path = self.log_path(service);
         fs::OpenOptions::new().create(true).append(true).open(&path).map_err(LabError::file("open", path))
     }
 }

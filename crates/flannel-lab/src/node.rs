@@ -21,6 +21,8 @@ pub struct Node {
     rack: Rack,
     /// The namespace where the other end of its cable is.
     switch: Arc<Machine>,
+    /// What tells a flanneld which store the lab has.
+    pub(crate) store_args: Vec<String>,
     pub(crate) flanneld_args: Vec<String>,
     pub(crate) interrupt: Interrupt,
 }
@@ -28,7 +30,8 @@ pub struct Node {
 impl Node {
     pub(crate) fn new(machine: Machine, rack: &Rack, spec: &NodeSpec, switch: Arc<Machine>) -> Self {
         let (spec, rack) = (spec.clone(), Rack { nodes: Vec::new(), ..rack.clone() });
-        Self { machine, spec, rack, switch, flanneld_args: Vec::new(), interrupt: Interrupt::default() }
+        let (store_args, flanneld_args) = (Vec::new(), Vec::new());
+        Self { machine, spec, rack, switch, store_args, flanneld_args, interrupt: Interrupt::default() }
     }
 
     /// Its name.

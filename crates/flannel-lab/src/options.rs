@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::net_conf::{Backend, Families};
+use crate::store::Store;
 use crate::topology::Topology;
 use crate::wait::Interrupt;
 
@@ -22,6 +23,8 @@ pub struct LabOptions {
     pub name: String,
     /// Its racks and nodes.
     pub topology: Topology,
+    /// Where leases are kept.
+    pub store: Store,
     /// The text of net-conf.json.
     pub net_conf: String,
     /// Arguments for every flanneld, besides the lab's own.
@@ -39,6 +42,7 @@ impl Default for LabOptions {
         Self {
             name: "default".to_owned(),
             topology: Topology::default(),
+            store: Store::default(),
             net_conf: Backend::Vxlan.net_conf(Families::V4),
             flanneld_args: Vec::new(),
             flanneld: Flanneld::Started,

@@ -85,6 +85,21 @@ fn find(name: &'static str, variable: &'static str) -> Result<PathBuf> {
     })
 }
 
+/// A program of somebody else: the named one, else what the variable names, else the one on the PATH.
+pub(crate) fn find_elsewhere(
+    name: &'static str,
+    named: Option<PathBuf>,
+    variable: &'static str,
+    package: &'static str,
+) -> Result<PathBuf> {
+    let by_variable = || env::var_os(variable).filter(|named| !named.is_empty()).map(PathBuf::from);
+    let on_path =
+        || env::split_paths(&search_path()).map(|folder| folder.join(name)).find(|path| path.is_file());
+    let found = named.or_else(by_variable).or_else(on_path);
+    let looked = found.clone().unwrap_or_else(|| name.into());
+    found.filter(|path| path.is_file()).ok_or(LabError::NoServer { looked, variable, package })
+}
+
 /// The command line as a person would type it.
 pub(crate) fn shown(command: &Command) -> String {
     let words = [command.get_program()].into_iter().chain(command.get_args());

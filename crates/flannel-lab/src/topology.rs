@@ -20,6 +20,9 @@ const MOST_FLAT: usize = 1000;
 /// The last part of the first node's address.
 const FIRST_HOST: usize = 20;
 
+/// What the last parts of the servers' addresses begin after.
+const FIRST_SERVER: u8 = 10;
+
 /// A whole lab as data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
@@ -120,6 +123,22 @@ impl Topology {
     /// The rack that holds a node.
     pub fn rack_of(&self, node: &str) -> Option<&Rack> {
         self.racks.iter().find(|rack| rack.nodes.iter().any(|spec| spec.name == node))
+    }
+
+    /// A server of the first rack, on which the lease store runs, beside the nodes: `store1` is the first.
+    pub(crate) fn server(&self, number: u8) -> Option<(&Rack, NodeSpec)> {
+        let rack = self.racks.first()?;
+        let host = FIRST_SERVER + number;
+        let address = |gateway: &IpNet| match gateway.network() {
+            IpAddr::V4(base) => {
+                let [a, b, c, d] = base.octets();
+                v4([a, b, c, d.wrapping_add(host)], gateway.prefix_len())
+            }
+            // The digits of the v4 address, as with nodes: .11 and ::11.
+            IpAddr::V6(base) => v6(&format!("{base}{host}"), gateway.prefix_len()),
+        };
+        let addresses = rack.gateways.iter().map(address).collect();
+        Some((rack, NodeSpec { name: format!("store{number}"), addresses }))
     }
 
     /// The spine's name, if there is more than one rack to join.
@@ -264,6 +283,18 @@ mod tests {
                         && rack.uplinks.iter().all(|up| up.leaf.trunc() == up.spine.trunc())
                 );
             }
+        }
+    }
+
+    #[test]
+    fn servers_are_in_the_first_rack_below_the_nodes() {
+        for topology in [Topology::default(), Topology::flat(1).unwrap()] {
+            let (rack, server) = topology.server(2).unwrap();
+            assert_eq!((&*rack.name, &*server.name), ("rack01", "store2"));
+            assert_eq!(
+                (server.v4().to_string(), server.v6().to_string()),
+                ("10.0.0.12".into(), "fd00:10::12".into())
+            );
         }
     }
 

@@ -164,6 +164,18 @@ fn a_power_failure_takes_memory_and_processes_and_leaves_the_disk() {
 }
 
 #[test]
+fn every_boot_of_every_node_has_a_number_of_its_own() {
+    let lab = Lab::up(LabOptions { topology: Topology::flat(2).unwrap(), ..options("boot") }).unwrap();
+    let boot = |node: &str| lab.node(node).unwrap().run("cat", ["/proc/sys/kernel/random/boot_id"]).unwrap();
+    let (first, other) = (boot("worker1"), boot("master1"));
+    lab.node("worker1").unwrap().power_off().unwrap();
+    lab.node("worker1").unwrap().power_on().unwrap();
+    let ours = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let numbers = BTreeSet::from([first, other, boot("worker1"), ours]);
+    assert!(numbers.len() == 4 && numbers.iter().all(|number| number.len() == 37), "{numbers:?}");
+}
+
+#[test]
 fn a_pulled_cable_cuts_a_node_off_until_it_is_plugged_in() {
     let lab = Lab::up(options("cable")).unwrap();
     let (worker1, worker2) = (lab.node("worker1").unwrap(), lab.node("worker2").unwrap());

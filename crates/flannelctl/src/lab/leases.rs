@@ -1,8 +1,10 @@
 //! The leases of a lab, from its store, in the few words that tables and the demo show.
 
 use anyhow::Context;
-use flannel_lab::Lab;
+use flannel_lab::{Entry, Lab, Node, Store};
 use flannel_leases::Directory;
+use flannel_plan::family::ByFamily;
+use flannel_plan::lease::{Announcement, Lease, subnets_from_key};
 use flannel_plan::mac::Mac;
 use ipnet::IpNet;
 
@@ -20,6 +22,15 @@ pub struct LabLease {
 }
 
 impl LabLease {
+    fn new(node: String, subnets: &ByFamily<IpNet>, announcement: &Announcement) -> Self {
+        Self {
+            node,
+            public: announcement.public.iter().map(|(_, ip)| ip.to_string()).next().unwrap_or_default(),
+            subnets: subnets.iter().map(|(_, subnet)| *subnet).collect(),
+            vtep: announcement.detail.v4.as_ref().and_then(|detail| vtep(detail.as_str())),
+        }
+    }
+
     /// Its subnets in one line.
     pub fn subnets_shown(&self) -> String {
         self.subnets.iter().map(IpNet::to_string).collect::<Vec<_>>().join(" ")
@@ -28,15 +39,32 @@ impl LabLease {
 
 /// All leases of a lab, in the order of their subnets.
 pub fn leases_of(lab: &Lab) -> anyhow::Result<Vec<LabLease>> {
+    let mut leases = match lab.store_kind() {
+        Store::Directory => in_directory(lab)?,
+        Store::Etcd { .. } => in_etcd(lab)?,
+    };
+    leases.sort_by(|one, other| one.subnets.cmp(&other.subnets));
+    Ok(leases)
+}
+
+fn in_directory(lab: &Lab) -> anyhow::Result<Vec<LabLease>> {
     let snapshot =
         Directory::list(&lab.store()).with_context(|| format!("no leases of lab {}", lab.name()))?;
-    let lease = |lease: &flannel_plan::lease::Lease| LabLease {
-        node: lease.owner.clone(),
-        public: lease.announcement.public.iter().map(|(_, ip)| ip.to_string()).next().unwrap_or_default(),
-        subnets: lease.subnets.iter().map(|(_, subnet)| *subnet).collect(),
-        vtep: lease.announcement.detail.v4.as_ref().and_then(|detail| vtep(detail.as_str())),
-    };
+    let lease = |lease: &Lease| LabLease::new(lease.owner.clone(), &lease.subnets, &lease.announcement);
     Ok(snapshot.peers.iter().map(|found| lease(found)).collect())
+}
+
+/// etcd knows no names; a lease is that of the node whose address it announces.
+fn in_etcd(lab: &Lab) -> anyhow::Result<Vec<LabLease>> {
+    let entries = lab.etcd()?.leases()?;
+    let lease = |entry: &Entry| {
+        let announcement = Announcement::from_etcd(&entry.key, &entry.value)?;
+        let is_at =
+            |node: &&Node| announcement.public.iter().any(|(_, ip)| [node.v4(), node.v6()].contains(ip));
+        let node = lab.nodes().iter().find(is_at).map_or("-", Node::name);
+        Ok(LabLease::new(node.to_owned(), &subnets_from_key(&entry.key)?, &announcement))
+    };
+    entries.iter().map(lease).collect()
 }
 
 fn vtep(detail: &str) -> Option<Mac> {

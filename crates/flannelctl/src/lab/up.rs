@@ -4,9 +4,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
-use flannel_lab::{Backend, Families, Flanneld, Interrupt, Lab, LabOptions, Topology};
+use flannel_lab::{Backend, Families, Flanneld, Interrupt, Lab, LabOptions, Store, Topology};
 
 use super::{Name, name_option, tables};
 use crate::demo::draw;
@@ -32,6 +32,12 @@ pub struct UpArguments {
     /// Take this net-conf.json instead of --backend and --dual-stack
     #[arg(long, value_name = "FILE", conflicts_with_all = ["backend", "dual_stack"])]
     net_conf: Option<PathBuf>,
+    /// Where leases are kept: directory, or an etcd that the lab starts
+    #[arg(long, default_value = "directory")]
+    store: Store,
+    /// How many members that etcd has
+    #[arg(long, value_name = "NUMBER")]
+    etcd_members: Option<usize>,
     /// How many pods on each node
     #[arg(long, default_value_t = 1)]
     pods: usize,
@@ -50,6 +56,15 @@ impl UpArguments {
         let runs_flanneld = !self.no_flanneld;
         let lab = Lab::up(self.options(interrupt)?)?;
         writeln!(terminal, "{}", draw::picture(lab.topology()))?;
+        for server in lab.servers() {
+            writeln!(
+                terminal,
+                "{} of the lease store: {} {}",
+                lab.store_kind().name(),
+                server.name(),
+                server.v4()
+            )?;
+        }
         if runs_flanneld {
             writeln!(terminal, "{}", tables::status(&lab, terminal)?)?;
         }
@@ -73,9 +88,17 @@ impl UpArguments {
             }
             None => self.backend.net_conf(families),
         };
+        let store = match (self.store, self.etcd_members) {
+            (Store::Etcd { program, arguments, .. }, Some(members)) => {
+                Store::Etcd { members, program, arguments }
+            }
+            (Store::Directory, Some(_)) => bail!("--etcd-members is for --store etcd"),
+            (store, _) => store,
+        };
         Ok(LabOptions {
             name: self.lab.name,
             topology: Topology::racks(self.racks, self.nodes)?,
+            store,
             net_conf,
             flanneld_args: self.flanneld_args,
             flanneld: if self.no_flanneld { Flanneld::NotStarted } else { Flanneld::Started },

@@ -1,0 +1,129 @@
+//! The lease store of a lab: which one, on which servers, and what flanneld is told of it.
+//!
+//! Takes a [`Store`], gives the lab's servers, flanneld's arguments, and a store that holds the lab's net-conf.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::etcd::Etcd;
+use crate::lab::Lab;
+use crate::machine::STORE;
+use crate::{LabError, Result, program};
+
+/// The most members of an etcd that the lab starts.
+const MOST_MEMBERS: usize = 5;
+
+/// Where the nodes of a lab keep their leases.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Store {
+    /// In a folder that every node sees.
+    #[default]
+    Directory,
+    /// In an etcd on servers of its own.
+    Etcd {
+        /// How many members it has.
+        members: usize,
+        /// The program; else what `$ETCD` names, else the one on the PATH.
+        program: Option<PathBuf>,
+        /// Arguments for each member, besides the lab's own; of one that is given twice, the second holds.
+        arguments: Vec<String>,
+    },
+}
+
+impl Store {
+    /// An etcd of so many members, as it is found on this machine.
+    pub fn etcd(members: usize) -> Self {
+        Self::Etcd { members, program: None, arguments: Vec::new() }
+    }
+
+    /// The name by which a person chooses it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Directory => "directory",
+            Self::Etcd { .. } => "etcd",
+        }
+    }
+
+    /// How many servers it needs.
+    pub(crate) fn servers(&self) -> usize {
+        match self {
+            Self::Directory => 0,
+            Self::Etcd { members, .. } => *members,
+        }
+    }
+
+    /// Finds its programs, and refuses what cannot be, before anything is made.
+    pub(crate) fn found(self) -> Result<Self> {
+        match self {
+            Self::Directory => Ok(self),
+            Self::Etcd { members, .. } if !(1..=MOST_MEMBERS).contains(&members) => {
+                Err(LabError::Members(members))
+            }
+            Self::Etcd { members, program, arguments } => {
+                let program = Some(program::find_elsewhere("etcd", program, "ETCD", "etcd-server")?);
+                Ok(Self::Etcd { members, program, arguments })
+            }
+        }
+    }
+}
+
+impl FromStr for Store {
+    type Err = String;
+
+    fn from_str(name: &str) -> std::result::Result<Self, String> {
+        match name {
+            "directory" => Ok(Self::Directory),
+            "etcd" => Ok(Self::etcd(1)),
+            _ => Err("the lab knows directory, etcd".to_owned()),
+        }
+    }
+}
+
+impl Lab {
+    /// What tells a flanneld which store to use.
+    pub(crate) fn store_args(&self) -> Vec<String> {
+        match self.store_kind() {
+            Store::Directory => vec!["--lease-dir".to_owned(), STORE.to_owned()],
+            Store::Etcd { .. } => {
+                let endpoints = self.servers().iter().map(Etcd::endpoint).collect::<Vec<_>>().join(",");
+                vec!["--etcd-endpoints".to_owned(), endpoints]
+            }
+        }
+    }
+
+    /// Starts the store's servers, and waits until they serve.
+    pub(crate) fn start_store(&self) -> Result<()> {
+        match self.store_kind() {
+            Store::Directory => Ok(()),
+            Store::Etcd { .. } => self.etcd()?.start_all(),
+        }
+    }
+
+    /// Writes a new net-conf.json into the store.
+    pub fn write_net_conf(&self, text: &str) -> Result<()> {
+        match self.store_kind() {
+            Store::Directory => program::write(self.store().join("config.json"), text),
+            Store::Etcd { .. } => self.etcd()?.put(&format!("{}/config", Etcd::PREFIX), text),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_store_is_found_by_its_name() {
+        for store in [Store::Directory, Store::etcd(1)] {
+            assert_eq!(store.name().parse(), Ok(store));
+        }
+        assert_eq!("consul".parse::<Store>(), Err("the lab knows directory, etcd".to_owned()));
+    }
+
+    #[test]
+    fn an_etcd_of_no_members_is_refused() {
+        assert!(matches!(Store::etcd(0).found(), Err(LabError::Members(0))));
+    }
+}
