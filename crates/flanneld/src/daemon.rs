@@ -20,11 +20,13 @@ use ipnet::IpNet;
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::gather::{self, NotYet};
+use crate::gather::{self, NotYet, Wished};
 use crate::identity::Identity;
+use crate::in_force::InForce;
 use crate::options::Options;
 use crate::planned::Planned;
-use crate::reconcile::{self, Settlement};
+use crate::reconcile::{self, Admission, Settlement};
+use crate::remembered::Remembered;
 use crate::report::{Pass, Reporter};
 use crate::store_link::{LastWord, Word};
 use crate::wake::{Advice, Alarm, Damper, Wake};
@@ -49,6 +51,8 @@ pub struct Parts<K> {
     pub interest: Arc<RwLock<Interest>>,
     /// Tells everybody else.
     pub reporter: Reporter,
+    /// Keeps what the store said for the next start.
+    pub remembered: Remembered,
     /// Pod networks that this instance served before it was started.
     pub earlier: Vec<IpNet>,
 }
@@ -83,6 +87,7 @@ impl<K: Kernel> Daemon<K> {
             self.plan_retry(&pass.result);
             let changed = pass.result.as_ref().is_ok_and(|settlement| !settlement.done.is_empty());
             self.parts.reporter.conclude(&pass, &word, self.planned.as_ref(), &self.damper);
+            self.parts.remembered.write_if_due();
             drop(word);
             if changed && self.is_large() {
                 flannel_kernel::memory::give_back();
@@ -101,26 +106,33 @@ impl<K: Kernel> Daemon<K> {
     /// One pass: everything from the store's last word to a settled kernel.
     fn pass(&mut self, word: &Word, now: Instant) -> Result<Settlement, NotYet> {
         let snapshot = word.snapshot.as_ref().ok_or_else(|| NotYet::NoWord(word.read_trouble.clone()))?;
-        let config = snapshot.config.as_ref().map_err(|fault| NotYet::Config(fault.to_string()))?;
-        let subnets = snapshot.own.as_ref().map(|own| own.subnets).unwrap_or_default();
+        let in_force = InForce::of(snapshot, self.planned.as_ref())?;
+        self.parts.reporter.tell_config(&in_force);
+        let config = &in_force.config;
+        let subnets = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
         let scope = desired::scope(&self.node, config, &subnets, &self.parts.earlier);
         let look = self.parts.kernel.look(&scope)?;
-        let choice =
-            gather::choose_underlay(&self.parts.options, config, &look, &scope.links, self.underlay.as_ref());
+        let wishes = Wished { options: &self.parts.options, config, public: &snapshot.public };
+        let choice = gather::choose_underlay(&wishes, &look, &scope.links, self.underlay.as_ref());
         self.mind(&scope, choice.as_ref().ok().map(|choice| choice.underlay.link));
         let underlay = self.follow(choice?);
-        let heritage = gather::inherited_lease(snapshot, &underlay);
+        let heritage = in_force.own.as_ref().or_else(|| gather::inherited_lease(snapshot, &underlay));
         let announcement =
             backend::announce(config, &underlay, &self.identity.macs(config, heritage, &look)?)?;
-        let own = gather::own_lease(snapshot, &announcement);
-        self.want(announcement);
+        let own = in_force.own_lease(&announcement);
+        // While the store's net-conf is not followed, nothing may be claimed by it.
+        self.want(in_force.held_back.is_empty().then_some(announcement));
         let own = own.ok_or_else(|| NotYet::NoLease(word.publish_trouble.clone()))?;
         let mut observed = ownership::observed(&scope, &look);
         drop(look);
         let (node, config, peers) = (self.node.clone(), config.clone(), snapshot.peers.clone());
         let routes = std::mem::take(&mut observed.routes);
         let before = self.replan(Inputs { node, config, underlay, own, peers, routes }, scope)?;
-        self.settle(before.as_ref(), observed, now)
+        if !word.is_remembered {
+            self.parts.remembered.accept(snapshot);
+        }
+        let removal = if word.is_remembered { Admission::Unproven } else { Admission::Made };
+        self.settle(before.as_ref(), observed, removal, now)
     }
 
     /// Tells the watch what matters, if that is new.
@@ -143,10 +155,10 @@ impl<K: Kernel> Daemon<K> {
     }
 
     /// Tells the store what it should say of this node, if that is new.
-    fn want(&self, announcement: Announcement) {
+    fn want(&self, announcement: Option<Announcement>) {
         self.parts.wanted.send_if_modified(|wanted| {
-            let new = wanted.as_ref() != Some(&announcement);
-            *wanted = Some(announcement);
+            let new = *wanted != announcement;
+            *wanted = announcement;
             new
         });
     }
@@ -177,14 +189,18 @@ impl<K: Kernel> Daemon<K> {
         &mut self,
         before: Option<&Planned>,
         observed: Observed,
+        removal: Admission,
         now: Instant,
     ) -> Result<Settlement, NotYet> {
         let Some(planned) = &mut self.planned else { return Err(NotYet::NoLease(None)) };
         self.damper.forget_old(now);
         let damper = &mut self.damper;
         let mut repairs = BTreeSet::new();
-        let mut admit = |change: &Change| {
-            !is_repair(change, planned, before) || repair(change, damper, &mut repairs, now)
+        let mut admit = |change: &Change| match change {
+            // What is remembered is no proof that anything is gone.
+            Change::Remove(_) if removal != Admission::Made => removal,
+            change if !is_repair(change, planned, before) => Admission::Made,
+            change => repair(change, damper, &mut repairs, now),
         };
         let settlement =
             reconcile::settle(&planned.plan, &planned.scope, observed, &mut self.parts.kernel, &mut admit)?;
@@ -206,8 +222,9 @@ impl<K: Kernel> Daemon<K> {
     fn next_look(&self) -> Instant {
         let now = Instant::now();
         let retry = self.retry.map(|delay| now + delay);
-        let due = [retry, self.damper.next_release(now), self.parts.reporter.due()];
-        due.into_iter().flatten().chain([now + SAFETY_LOOK]).min().unwrap_or(now)
+        let files = [self.parts.reporter.due(), self.parts.remembered.due()];
+        let due = [retry, self.damper.next_release(now)].into_iter().chain(files);
+        due.flatten().chain([now + SAFETY_LOOK]).min().unwrap_or(now)
     }
 }
 
@@ -218,17 +235,18 @@ fn is_repair(change: &Change, planned: &Planned, before: Option<&Planned>) -> bo
 }
 
 /// Asks whether to repair an object, once a pass.
-fn repair(change: &Change, damper: &mut Damper, repairs: &mut BTreeSet<Key>, now: Instant) -> bool {
+fn repair(change: &Change, damper: &mut Damper, repairs: &mut BTreeSet<Key>, now: Instant) -> Admission {
     let key = change.key();
     if repairs.contains(&key) {
-        return true;
+        return Admission::Made;
     }
     match damper.ask(&key, now) {
-        Advice::Hold => return false,
+        Advice::Hold => return Admission::Held,
         Advice::Repair => {}
         Advice::RepairAndTell => {
             warn!(object = %key, "something keeps undoing this object: it is put back more rarely from now on");
         }
     }
-    repairs.insert(key)
+    repairs.insert(key);
+    Admission::Made
 }

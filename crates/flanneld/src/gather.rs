@@ -1,12 +1,14 @@
 //! Puts together what a decision depends on, from the store's last word and one look at the kernel.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use flannel_leases::Snapshot;
 use flannel_plan::backend::BackendError;
 use flannel_plan::config::NetworkConfig;
-use flannel_plan::lease::{Announcement, Lease};
+use flannel_plan::family::ByFamily;
+use flannel_plan::lease::Lease;
 use flannel_plan::link_name::LinkName;
 use flannel_plan::look::Look;
 use flannel_plan::underlay::{self, Choice, NoUnderlay, Pattern, Underlay, Wishes};
@@ -44,20 +46,30 @@ fn because(trouble: &Option<String>) -> String {
     trouble.as_ref().map(|trouble| format!(": {trouble}")).unwrap_or_default()
 }
 
+/// What the choice of the external interface depends on, besides the host itself.
+pub struct Wished<'a> {
+    /// The operator's flags.
+    pub options: &'a Options,
+    /// The net-conf.
+    pub config: &'a NetworkConfig,
+    /// The addresses that the store gives this node; they come before the flags.
+    pub public: &'a ByFamily<IpAddr>,
+}
+
 /// Chooses the external interface, anew at every pass: it may have moved. An address that is in use stays.
 pub fn choose_underlay(
-    options: &Options,
-    config: &NetworkConfig,
+    wished: &Wished<'_>,
     look: &Look,
     links: &[LinkName],
     current: Option<&Underlay>,
 ) -> Result<Choice, NoUnderlay> {
+    let Wished { options, config, public } = wished;
     let wishes = Wishes {
         families: config.families(),
         ifaces: options.ifaces.clone(),
         patterns: options.iface_regexes.iter().map(|regex| matches(regex, look)).collect(),
         can_reach: options.iface_can_reach,
-        public: options.public,
+        public: ByFamily { v4: public.v4.or(options.public.v4), v6: public.v6.or(options.public.v6) },
     };
     match current {
         Some(current) => underlay::choose_again(&wishes, look, links, current),
@@ -72,18 +84,10 @@ fn matches(regex: &Regex, look: &Look) -> Pattern {
     Pattern { text: regex.to_string(), matches }
 }
 
-/// The lease whose identity this node goes on with: its own, or one that Go flannel made for its address, which
-/// the store hands over at the first announcement.
+/// A lease that was made for this node's address, by Go flannel or by an earlier run: the store hands it over at
+/// the first announcement, and this node goes on with its identity.
 pub fn inherited_lease<'a>(snapshot: &'a Snapshot, underlay: &Underlay) -> Option<&'a Lease> {
     let is_ours =
         |lease: &&Arc<Lease>| underlay.public.iter().any(|(_, public)| lease.owner == public.to_string());
-    snapshot.own.as_ref().or_else(|| snapshot.peers.iter().find(is_ours)).map(|lease| &**lease)
-}
-
-/// This node's lease under its present announcement: what the store has may be a moment old.
-pub fn own_lease(snapshot: &Snapshot, announcement: &Announcement) -> Option<Lease> {
-    let own = snapshot.own.as_deref()?;
-    let config = snapshot.config.as_ref().ok()?;
-    let whole = config.networks.iter().all(|(family, _)| own.subnets.get(family).is_some());
-    whole.then(|| Lease { announcement: announcement.clone(), ..own.clone() })
+    snapshot.peers.iter().find(is_ours).map(|lease| &**lease)
 }

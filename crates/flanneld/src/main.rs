@@ -3,20 +3,23 @@
 //! This thread runs the loop in blocking calls; one listens to the kernel, one to the subnet file; one runs the
 //! lease store, HTTP and signals on a small async runtime. They only ever say "look again" to each other.
 
+mod any_store;
 mod daemon;
 mod file_watch;
 mod gather;
 mod http;
 mod identity;
+mod in_force;
 mod logging;
 mod metrics;
 mod notify;
 mod options;
 mod planned;
+mod rare_file;
 mod reconcile;
+mod remembered;
 mod report;
 mod start;
-mod state_file;
 mod store_link;
 mod wake;
 

@@ -10,6 +10,7 @@ mod words;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::path::PathBuf;
@@ -94,6 +95,14 @@ pub struct Options {
 pub enum Store {
     /// In files of this folder.
     Directory(PathBuf),
+}
+
+impl fmt::Display for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(dir) => write!(f, "directory {}", dir.display()),
+        }
+    }
 }
 
 /// A regular expression over addresses and names of interfaces; not anchored, equal by its text.

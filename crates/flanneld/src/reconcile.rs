@@ -46,13 +46,24 @@ impl Settlement {
     }
 }
 
+/// What becomes of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// It is made.
+    Made,
+    /// It is held back: the object counts as not in place.
+    Held,
+    /// There is no proof that it is right: the object stays, and nothing is wrong with it.
+    Unproven,
+}
+
 /// Makes the kernel what the plan says. `admit` is asked before each change; what it declines is left alone.
 pub fn settle(
     plan: &Plan,
     scope: &Scope,
     mut observed: Observed,
     kernel: &mut impl Kernel,
-    admit: &mut impl FnMut(&Change) -> bool,
+    admit: &mut impl FnMut(&Change) -> Admission,
 ) -> Result<Settlement, LookError> {
     let mut end = Settlement::default();
     let desired = ownership::attainable(&plan.desired, &observed);
@@ -63,10 +74,7 @@ pub fn settle(
         let mut changes = diff(&desired, &observed.ours);
         end.foreign = std::mem::take(&mut observed.foreign);
         drop(observed);
-        let declines = |change: &mut Change| {
-            is_hopeless(change, &end.failures) || !is_admitted(change, &mut end.held, admit)
-        };
-        let declined: Vec<Change> = changes.extract_if(.., declines).collect();
+        let declined = decline(&mut changes, &mut end, admit);
         if changes.is_empty() || end.looks == MOST_LOOKS {
             let left = declined.iter().chain(&changes).map(Change::key);
             end.left = left.chain(missing(&plan.desired, &desired)).collect();
@@ -84,16 +92,27 @@ fn is_hopeless(change: &Change, failures: &[Trouble]) -> bool {
     key.tier() != Tier::Node && failures.iter().any(|trouble| trouble.key == key)
 }
 
-fn is_admitted(change: &Change, held: &mut BTreeSet<Key>, admit: &mut impl FnMut(&Change) -> bool) -> bool {
-    let key = change.key();
-    if held.contains(&key) {
-        return false;
-    }
-    let admitted = admit(change);
-    if !admitted {
-        held.insert(key);
-    }
-    admitted
+/// Takes out what is not to be done now; gives what of it is still wanted.
+fn decline(
+    changes: &mut Vec<Change>,
+    end: &mut Settlement,
+    admit: &mut impl FnMut(&Change) -> Admission,
+) -> Vec<Change> {
+    let mut declined = Vec::new();
+    changes.retain(|change| {
+        if is_hopeless(change, &end.failures) {
+            declined.push(change.clone());
+            return false;
+        }
+        let key = change.key();
+        let admission = if end.held.contains(&key) { Admission::Held } else { admit(change) };
+        if admission == Admission::Held {
+            end.held.insert(key);
+            declined.push(change.clone());
+        }
+        admission == Admission::Made
+    });
+    declined
 }
 
 /// Files tell others that the node is wired, so they wait until it is.

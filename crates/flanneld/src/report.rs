@@ -5,17 +5,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use flannel_leases as leases;
 use flannel_plan::report::{NodeReport, Outcome, RepairLog};
 use flannel_plan::state::{Key, Tier};
 use flannel_plan::underlay::{Choice, Underlay};
+use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
 use crate::gather::NotYet;
 use crate::http::{Health, Readiness};
+use crate::in_force::InForce;
 use crate::notify::{self, Supervisor};
 use crate::planned::Planned;
+use crate::rare_file::RareFile;
 use crate::reconcile::Settlement;
-use crate::state_file::StateFile;
 use crate::store_link::Word;
 use crate::wake::Damper;
 
@@ -23,6 +26,8 @@ use crate::wake::Damper;
 const GRACE: Duration = Duration::from_secs(5);
 const WAITING_FOR_STORE: &str = "waiting for the lease store";
 const WAITING_FOR_LEASE: &str = "waiting for a lease";
+const REMEMBERED: &str =
+    "the lease store has not been heard since this start: what it said before is in force";
 /// So many objects are named in one line of the log; the rest is counted.
 const MOST_NAMED: usize = 5;
 
@@ -30,12 +35,16 @@ const MOST_NAMED: usize = 5;
 pub struct Reporter {
     health: Arc<Health>,
     supervisor: Supervisor,
-    state_file: StateFile,
+    state_file: RareFile,
     repairs: RepairLog,
     told: BTreeSet<String>,
     outcome: Option<Outcome>,
     foreign: Vec<String>,
     standing: Standing,
+    /// Why the store's net-conf is not followed.
+    held_back: Vec<String>,
+    /// The lease store, which may pass on how the node is.
+    store: watch::Sender<leases::Readiness>,
 }
 
 /// A pass over the kernel, ended.
@@ -57,8 +66,15 @@ struct Standing {
 
 impl Reporter {
     /// Nothing told so far.
-    pub fn new(health: Arc<Health>, supervisor: Supervisor, state_file: StateFile) -> Self {
+    pub fn new(
+        health: Arc<Health>,
+        supervisor: Supervisor,
+        state_file: RareFile,
+        store: watch::Sender<leases::Readiness>,
+    ) -> Self {
         Self {
+            held_back: Vec::new(),
+            store,
             health,
             supervisor,
             state_file,
@@ -76,6 +92,14 @@ impl Reporter {
         let public: Vec<String> = public.iter().map(|(_, ip)| ip.to_string()).collect();
         info!(interface = %link, mtu, public = public.join(","), "external interface chosen");
         choice.reasons.iter().for_each(|reason| debug!("{reason}"));
+    }
+
+    /// Tells what becomes of a net-conf that changed.
+    pub fn tell_config(&mut self, in_force: &InForce) {
+        in_force.consequences.iter().for_each(|line| warn!("net-conf: {line}"));
+        if self.held_back != in_force.held_back {
+            self.held_back.clone_from(&in_force.held_back);
+        }
     }
 
     /// Tells what a new plan leaves out, as far as the one before did not.
@@ -131,6 +155,7 @@ impl Reporter {
             Err(not_yet) => vec![not_yet.to_string()],
         };
         let mut notes = notes(pass.result.as_ref().ok(), planned, word);
+        notes.extend(self.held_back.iter().map(|line| format!("net-conf: {line}")));
         let known: BTreeSet<&String> = self.standing.notes.iter().collect();
         notes.iter().filter(|note| !known.contains(note)).for_each(|note| warn!("{note}"));
         notes.extend(old_news(word, damper));
@@ -195,6 +220,10 @@ impl Reporter {
 
     fn tell_outside(&self) {
         let Standing { ready, reasons, notes, .. } = &self.standing;
+        self.store.send_replace(match ready {
+            true => leases::Readiness::Ready,
+            false => leases::Readiness::NotReady(reasons.join("; ")),
+        });
         self.health.set_readiness(match ready {
             true => Readiness::Ready(notes.clone()),
             false => Readiness::NotReady(reasons.iter().chain(notes).cloned().collect()),
@@ -281,7 +310,8 @@ fn notes(settlement: Option<&Settlement>, planned: Option<&Planned>, word: &Word
 /// What a person should know as well, and was told in the log when it began.
 fn old_news(word: &Word, damper: &Damper) -> Vec<String> {
     let contested = damper.contested().map(|key| format!("{key}: something keeps undoing it"));
-    contested.chain(word.read_trouble.clone()).collect()
+    let remembered = word.is_remembered.then(|| REMEMBERED.to_owned());
+    contested.chain(word.read_trouble.clone()).chain(remembered).collect()
 }
 
 fn named(keys: &BTreeSet<Key>) -> String {

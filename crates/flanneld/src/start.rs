@@ -4,14 +4,14 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, RwLock};
+use std::time::Duration;
 use std::{fs, thread};
 
 use anyhow::Context;
 use flannel_kernel::Linux;
 use flannel_kernel::watch::{Interest, Watch};
-use flannel_leases::Directory;
+use flannel_leases::Readiness;
 use flannel_plan::family::ByFamily;
-use flannel_plan::lease::Announcement;
 use flannel_plan::report::{NodeReport, report_path};
 use flannel_plan::subnet_env::previous_subnets;
 use ipnet::IpNet;
@@ -19,15 +19,20 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
+use crate::any_store::AnyStore;
 use crate::daemon::{Daemon, Parts};
 use crate::file_watch;
 use crate::http::{self, Health};
 use crate::notify::Supervisor;
-use crate::options::{Options, Store};
+use crate::options::Options;
+use crate::rare_file::RareFile;
+use crate::remembered::{Belongs, Remembered};
 use crate::report::Reporter;
-use crate::state_file::StateFile;
-use crate::store_link::{self, LastWord};
+use crate::store_link::{self, LastWord, Link};
 use crate::wake::{Alarm, Wake};
+
+/// `state.json` is read by people and probes: a second old is new enough.
+const REPORT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until SIGTERM or SIGINT.
 pub fn run(options: Options) -> anyhow::Result<()> {
@@ -44,16 +49,30 @@ pub fn run(options: Options) -> anyhow::Result<()> {
     file_watch::start(Path::new(&options.subnet_file), ring.clone());
     let word = LastWord::default();
     let (wanted, wish) = watch::channel(None);
-    let edge = Edge { health: Arc::clone(&health), listener, ring, word: word.clone(), wish };
-    let subnet_file = options.subnet_file.clone();
-    start_edge(edge, &options, previous(Path::new(&options.subnet_file)))?;
-    let state_file = report_path(&subnet_file);
+    let (standing, readiness) = watch::channel(Readiness::NotReady("flanneld starts".to_owned()));
+    let remembered = Remembered::new(belongs(&options));
+    let link = Link {
+        wanted: wish,
+        readiness,
+        remembered: remembered.recall(),
+        word: word.clone(),
+        wakes: ring.clone(),
+    };
+    start_edge(Edge { health: Arc::clone(&health), listener, ring, link }, &options)?;
+    let state_file = report_path(&options.subnet_file);
     let earlier = earlier_networks(Path::new(&state_file));
-    let reporter = Reporter::new(health, Supervisor::from_environment(), StateFile::new(state_file));
+    let state_file = RareFile::new(state_file, REPORT_PAUSE);
+    let reporter = Reporter::new(health, Supervisor::from_environment(), state_file, standing);
     let options = Arc::new(options);
-    let parts = Parts { options, kernel, word, wanted, interest, reporter, earlier };
+    let parts = Parts { options, kernel, word, wanted, interest, reporter, remembered, earlier };
     Daemon::new(parts).run(&mut Alarm::new(receiver));
     Ok(())
+}
+
+/// What tells this daemon's memory from that of others.
+fn belongs(options: &Options) -> Belongs {
+    let (subnet_file, node) = (options.subnet_file.clone(), options.owner.clone());
+    Belongs { subnet_file, node, store: options.store.to_string() }
 }
 
 /// The subnets that this node had before; they are asked for again.
@@ -103,25 +122,21 @@ struct Edge {
     health: Arc<Health>,
     listener: Option<TcpListener>,
     ring: Sender<Wake>,
-    word: LastWord,
-    wish: watch::Receiver<Option<Announcement>>,
+    link: Link,
 }
 
-fn start_edge(edge: Edge, options: &Options, previous: ByFamily<IpNet>) -> anyhow::Result<()> {
+fn start_edge(edge: Edge, options: &Options) -> anyhow::Result<()> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("no async runtime")?;
-    let store = runtime.block_on(async {
-        match &options.store {
-            Store::Directory(dir) => Directory::open(dir, options.owner.clone(), previous),
-        }
-    })?;
+    let previous = previous(Path::new(&options.subnet_file));
+    let store = runtime.block_on(async { AnyStore::open(&options.store, &options.owner, previous) })?;
     let work = move || runtime.block_on(run_edge(edge, store));
     thread::Builder::new().name("edge".into()).spawn(work).context("no thread for the lease store")?;
     Ok(())
 }
 
-async fn run_edge(edge: Edge, store: Directory) {
-    let Edge { health, listener, ring, word, wish } = edge;
+async fn run_edge(edge: Edge, store: AnyStore) {
+    let Edge { health, listener, ring, link } = edge;
     if let Some(listener) = listener {
         tokio::spawn(async move {
             if let Err(error) = http::serve(listener, health).await {
@@ -129,8 +144,8 @@ async fn run_edge(edge: Edge, store: Directory) {
             }
         });
     }
-    tokio::spawn(stop_on_signal(ring.clone()));
-    store_link::run(store, wish, word, ring).await;
+    tokio::spawn(stop_on_signal(ring));
+    store_link::run(store, link).await;
 }
 
 async fn stop_on_signal(ring: Sender<Wake>) {

@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use flannel_leases::{LeaseStore, Snapshot, StoreError};
+use flannel_leases::{LeaseStore, Readiness, Snapshot, StoreError};
 use flannel_plan::lease::Announcement;
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -15,7 +15,11 @@ use tracing::{info, warn};
 use crate::wake::Wake;
 
 const FIRST_RETRY: Duration = Duration::from_millis(200);
-const LONGEST_RETRY: Duration = Duration::from_secs(30);
+/// A store that is back is heard soon, however long it was away.
+const LONGEST_READ_RETRY: Duration = Duration::from_millis(1500);
+const LONGEST_PUBLISH_RETRY: Duration = Duration::from_secs(30);
+/// How long a silent store is waited for, before a start goes on with what is remembered.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// The last word of the store, for whoever asks.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +32,8 @@ pub struct LastWord {
 pub struct Word {
     /// The last whole snapshot; none before the first.
     pub snapshot: Option<Arc<Snapshot>>,
+    /// Whether that is only remembered from an earlier run: the store itself has said nothing yet.
+    pub is_remembered: bool,
     /// When it came.
     pub heard: Option<Instant>,
     /// Why the store cannot be read now.
@@ -47,100 +53,172 @@ impl LastWord {
     }
 }
 
+/// What joins a store and the loop.
+pub struct Link {
+    /// What the store should say of this node.
+    pub wanted: watch::Receiver<Option<Announcement>>,
+    /// How this node is.
+    pub readiness: watch::Receiver<Readiness>,
+    /// What an earlier run remembered.
+    pub remembered: Option<Snapshot>,
+    /// Where the store's word is kept.
+    pub word: LastWord,
+    /// The alarm of the loop.
+    pub wakes: Sender<Wake>,
+}
+
 /// Runs a store until the loop has gone.
-pub async fn run(
-    mut store: impl LeaseStore,
-    mut wanted: watch::Receiver<Option<Announcement>>,
-    word: LastWord,
-    wakes: Sender<Wake>,
-) {
-    let mut retry = Retry::default();
+pub async fn run(mut store: impl LeaseStore, mut link: Link) {
+    let (mut reading, mut publishing) =
+        (Retry::up_to(LONGEST_READ_RETRY), Retry::up_to(LONGEST_PUBLISH_RETRY));
+    let patience = tokio::time::sleep(PATIENCE);
+    tokio::pin!(patience);
     loop {
-        tokio::select! {
-            answer = store.next() => {
-                let failed = answer.is_err();
-                hear(&word, answer);
-                if failed {
-                    // Waiting blocks publishing too; a store that cannot be read takes nothing either.
-                    tokio::time::sleep(retry.next_delay()).await;
-                    continue;
-                }
+        // Whatever is new is a reason to announce at once what is not yet; trouble is not.
+        let news = tokio::select! {
+            answer = store.next(), if !reading.is_waiting() => link.hear(answer, &mut reading),
+            () = reading.due() => {
+                reading.try_now();
+                continue;
             }
-            changed = wanted.changed() => if changed.is_err() { return },
-            () = retry.due() => {}
+            () = &mut patience, if link.remembered.is_some() => {
+                link.fall_back("it has not answered yet");
+                false
+            }
+            changed = link.readiness.changed() => {
+                if changed.is_err() { return }
+                store.tell(&link.readiness.borrow_and_update());
+                continue;
+            }
+            changed = link.wanted.changed() => {
+                if changed.is_err() { return }
+                true
+            }
+            () = publishing.due() => true,
+        };
+        if news {
+            link.announce(&mut store, &mut publishing).await;
         }
-        let announcement = wanted.borrow_and_update().clone();
-        match announcement.filter(|new| !is_published(&word, new)) {
-            Some(announcement) => publish(&mut store, &announcement, &word, &mut retry).await,
-            None => retry.reset(),
-        }
-        if wakes.send(Wake::Look).is_err() {
+        if link.wakes.send(Wake::Look).is_err() {
             return;
         }
     }
 }
 
-fn hear(word: &LastWord, answer: Result<Snapshot, StoreError>) {
-    match answer {
-        Ok(snapshot) => word.change(|word| {
-            word.snapshot = Some(Arc::new(snapshot));
-            word.heard = Some(Instant::now());
-            word.read_trouble = None;
-        }),
-        Err(error) => {
-            let trouble = error.to_string();
-            if word.get().read_trouble.as_ref() != Some(&trouble) {
-                warn!(error = %trouble, "the lease store cannot be read; what is known stays in force");
+impl Link {
+    /// Takes an answer of the store, and says whether it is news.
+    fn hear(&mut self, answer: Result<Snapshot, StoreError>, retry: &mut Retry) -> bool {
+        match answer {
+            Ok(snapshot) => {
+                self.take(snapshot);
+                retry.reset();
+                true
             }
-            word.change(|word| word.read_trouble = Some(trouble));
+            Err(error) => {
+                self.hear_trouble(&error);
+                retry.again();
+                false
+            }
         }
     }
-}
 
-fn is_published(word: &LastWord, wanted: &Announcement) -> bool {
-    word.get().snapshot.is_some_and(|snapshot| {
-        !snapshot.own_is_damaged && snapshot.own.as_ref().is_some_and(|own| own.announcement == *wanted)
-    })
-}
-
-async fn publish(store: &mut impl LeaseStore, wanted: &Announcement, word: &LastWord, retry: &mut Retry) {
-    match store.publish(wanted).await {
-        Ok(lease) => {
-            info!(owner = %lease.owner, subnets = %lease, "lease held");
-            word.change(|word| word.publish_trouble = None);
-            retry.reset();
-        }
-        Err(error) => {
-            let trouble = error.to_string();
-            if word.get().publish_trouble.as_ref() != Some(&trouble) {
-                warn!(error = %trouble, "no lease; trying again");
+    fn take(&mut self, snapshot: Snapshot) {
+        self.remembered = None;
+        self.word.change(|word| {
+            if word.is_remembered || word.read_trouble.is_some() {
+                info!("the lease store is heard again");
             }
-            word.change(|word| word.publish_trouble = Some(trouble));
-            retry.again();
+            word.snapshot = Some(Arc::new(snapshot));
+            word.is_remembered = false;
+            word.heard = Some(Instant::now());
+            word.read_trouble = None;
+        });
+    }
+
+    fn hear_trouble(&mut self, error: &StoreError) {
+        let trouble = error.to_string();
+        if self.word.get().read_trouble.as_ref() != Some(&trouble) {
+            warn!(error = %trouble, "the lease store cannot be read; what is known stays in force");
+        }
+        self.fall_back(&trouble);
+        self.word.change(|word| word.read_trouble = Some(trouble));
+    }
+
+    /// Goes on with what is remembered, once.
+    fn fall_back(&mut self, why: &str) {
+        let Some(remembered) = self.remembered.take() else { return };
+        let peers = remembered.peers.len();
+        warn!(peers, "going on with what the lease store said before this start: {why}");
+        self.word.change(|word| {
+            word.snapshot = Some(Arc::new(remembered));
+            word.is_remembered = true;
+        });
+    }
+
+    fn is_published(&self, wanted: &Announcement) -> bool {
+        self.word.get().snapshot.is_some_and(|snapshot| {
+            !snapshot.own_is_damaged && snapshot.own.as_ref().is_some_and(|own| own.announcement == *wanted)
+        })
+    }
+
+    /// Makes the store say what it should, if it does not.
+    async fn announce(&mut self, store: &mut impl LeaseStore, retry: &mut Retry) {
+        let announcement = self.wanted.borrow_and_update().clone();
+        match announcement.filter(|new| !self.is_published(new)) {
+            Some(announcement) => self.publish(store, &announcement, retry).await,
+            None => retry.reset(),
+        }
+    }
+
+    async fn publish(&self, store: &mut impl LeaseStore, wanted: &Announcement, retry: &mut Retry) {
+        match store.publish(wanted).await {
+            Ok(lease) => {
+                info!(owner = %lease.owner, subnets = %lease, "lease held");
+                self.word.change(|word| word.publish_trouble = None);
+                retry.reset();
+            }
+            Err(error) => {
+                let trouble = error.to_string();
+                if self.word.get().publish_trouble.as_ref() != Some(&trouble) {
+                    warn!(error = %trouble, "no lease; trying again");
+                }
+                self.word.change(|word| word.publish_trouble = Some(trouble));
+                retry.again();
+            }
         }
     }
 }
 
 /// Growing delays between tries.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Retry {
+    longest: Duration,
     delay: Option<Duration>,
     at: Option<Instant>,
 }
 
 impl Retry {
-    fn next_delay(&mut self) -> Duration {
-        let delay = self.delay.map_or(FIRST_RETRY, |delay| (delay * 2).min(LONGEST_RETRY));
-        *self.delay.insert(delay)
+    fn up_to(longest: Duration) -> Self {
+        Self { longest, delay: None, at: None }
     }
 
     fn again(&mut self) {
-        let delay = self.next_delay();
+        let delay = self.delay.map_or(FIRST_RETRY, |delay| (delay * 2).min(self.longest));
+        self.delay = Some(delay);
         self.at = Some(Instant::now() + delay);
     }
 
+    fn is_waiting(&self) -> bool {
+        self.at.is_some()
+    }
+
+    /// Ends the wait, not the growth.
+    fn try_now(&mut self) {
+        self.at = None;
+    }
+
     fn reset(&mut self) {
-        *self = Self::default();
+        *self = Self::up_to(self.longest);
     }
 
     async fn due(&self) {

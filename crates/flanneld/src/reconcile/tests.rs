@@ -26,15 +26,15 @@ fn empty() -> Fake {
     Fake::new(Look { links: vec![eth0()], ..Look::default() })
 }
 
-fn settle_on(kernel: &mut Fake, admit: &mut impl FnMut(&Change) -> bool) -> Settlement {
+fn settle_on(kernel: &mut Fake, admit: &mut impl FnMut(&Change) -> Admission) -> Settlement {
     let inputs = inputs();
     let scope = desired::scope(&inputs.node, &inputs.config, &inputs.own.subnets, &[]);
     let observed = ownership::observed(&scope, &kernel.look(&scope).unwrap());
     settle(&plan(&inputs).unwrap(), &scope, observed, kernel, admit).unwrap()
 }
 
-fn all(_: &Change) -> bool {
-    true
+fn all(_: &Change) -> Admission {
+    Admission::Made
 }
 
 fn refused() -> Refusal {
@@ -107,9 +107,35 @@ fn a_setting_that_cannot_be_written_does_not_stop_the_node() {
 fn what_is_not_admitted_is_left_alone_and_named() {
     let mut kernel = empty();
     let route = key_of("route");
-    let end = settle_on(&mut kernel, &mut |change| change.key() != route);
+    let end = settle_on(&mut kernel, &mut |change| match change.key() == route {
+        true => Admission::Held,
+        false => Admission::Made,
+    });
     assert_eq!((end.held, end.left), (BTreeSet::from([route.clone()]), BTreeSet::from([route])));
     assert_eq!(kernel.now.routes.len(), 1);
+}
+
+#[test]
+fn what_is_not_proven_to_be_gone_stays_and_nothing_is_wrong_with_it() {
+    let mut kernel = empty();
+    settle_on(&mut kernel, &mut all);
+    let mut old = kernel
+        .now
+        .routes
+        .iter()
+        .find(|fact| fact.route.destination.to_string() == "10.244.2.0/24")
+        .cloned()
+        .unwrap();
+    old.route.destination = "10.244.77.0/24".parse().unwrap();
+    kernel.now.routes.push(old);
+    let end = settle_on(&mut kernel, &mut |change| match change {
+        Change::Remove(_) => Admission::Unproven,
+        _ => Admission::Made,
+    });
+    assert_eq!((end.held, end.left), (BTreeSet::new(), BTreeSet::new()));
+    assert!(kernel.now.routes.contains(&old));
+    settle_on(&mut kernel, &mut all);
+    assert!(!kernel.now.routes.contains(&old));
 }
 
 #[test]

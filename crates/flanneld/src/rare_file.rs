@@ -1,4 +1,4 @@
-//! Writes `state.json` whole, then renames it, at most once a second.
+//! Writes a JSON file whole, then renames it, and not too often.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -6,24 +6,25 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use flannel_plan::report::NodeReport;
-
-const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+use serde::Serialize;
 
 /// The file, and when it may be written again.
 #[derive(Debug)]
-pub struct StateFile {
+pub struct RareFile {
     path: PathBuf,
+    /// The shortest time between two writes.
+    pause: Duration,
     /// Not before this. The first moments of a start change fast and are worth no file.
     earliest: Instant,
     is_there: bool,
     waiting: bool,
 }
 
-impl StateFile {
+impl RareFile {
     /// A file that is not written yet.
-    pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), earliest: Instant::now() + SHORTEST_PAUSE, is_there: false, waiting: false }
+    pub fn new(path: impl Into<PathBuf>, pause: Duration) -> Self {
+        let earliest = Instant::now() + pause;
+        Self { path: path.into(), pause, earliest, is_there: false, waiting: false }
     }
 
     /// Where it is.
@@ -36,7 +37,7 @@ impl StateFile {
         self.waiting = true;
     }
 
-    /// Notes that the first report is worth reading: it need not wait any longer.
+    /// Notes that the first content is worth reading: it need not wait any longer.
     pub fn hurry(&mut self) {
         if !self.is_there {
             self.earliest = Instant::now();
@@ -54,15 +55,15 @@ impl StateFile {
     }
 
     /// Writes it.
-    pub fn write(&mut self, report: &NodeReport<'_>) -> io::Result<()> {
+    pub fn write(&mut self, content: &impl Serialize) -> io::Result<()> {
         // Also after a failure: a full disk is not tried again at once.
-        self.earliest = Instant::now() + SHORTEST_PAUSE;
+        self.earliest = Instant::now() + self.pause;
         self.waiting = false;
         self.is_there = true;
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         folder.map_or(Ok(()), fs::create_dir_all)?;
         let draft = self.path.with_extension("json.new");
-        let outcome = write_whole(&draft, report).and_then(|()| fs::rename(&draft, &self.path));
+        let outcome = write_whole(&draft, content).and_then(|()| fs::rename(&draft, &self.path));
         if outcome.is_err() {
             // The draft may not even exist; the first error is the one that matters.
             _ = fs::remove_file(&draft);
@@ -71,10 +72,10 @@ impl StateFile {
     }
 }
 
-fn write_whole(draft: &Path, report: &NodeReport<'_>) -> io::Result<()> {
+fn write_whole(draft: &Path, content: &impl Serialize) -> io::Result<()> {
     let file: File = OpenOptions::new().write(true).create(true).truncate(true).mode(0o640).open(draft)?;
     let mut out = BufWriter::new(file);
-    serde_json::to_writer(&mut out, report)?;
+    serde_json::to_writer(&mut out, content)?;
     out.write_all(b"\n")?;
     out.flush()
 }

@@ -1,0 +1,146 @@
+//! The last word of the store, kept on disk: a node that starts while the store is away goes on with it.
+//!
+//! Takes accepted snapshots, gives the last one back at the next start. What is remembered may be old, so it can
+//! only add and correct, never remove.
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use std::{fs, io};
+
+use flannel_leases::Snapshot;
+use flannel_plan::config::NetworkConfig;
+use flannel_plan::family::ByFamily;
+use flannel_plan::lease::Lease;
+use serde::{Deserialize, Serialize};
+use tracing::warn;
+
+use crate::rare_file::RareFile;
+
+/// Survives a reboot; may be missing in a container, where the folder of the subnet file has to do.
+const LASTING: &str = "/var/lib/flannel";
+/// Thousands of peers make a large file, and leases change one by one.
+const PAUSE: Duration = Duration::from_secs(10);
+/// A file of another format is not read.
+const FORMAT: u32 = 1;
+
+/// The file.
+#[derive(Debug)]
+pub struct Remembered {
+    file: RareFile,
+    /// Which daemon of this host it belongs to, and which store it speaks of.
+    of: Belongs,
+    /// What was accepted last, and whether it has to be written still.
+    accepted: Option<Arc<Snapshot>>,
+}
+
+/// What a file must be of to be believed: another store, or another daemon's, says nothing about this one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Belongs {
+    /// The subnet file, which tells the daemons of a host apart.
+    pub subnet_file: String,
+    /// The node's name.
+    pub node: String,
+    /// The store, without secrets.
+    pub store: String,
+}
+
+#[derive(Serialize)]
+struct Content<'a> {
+    format: u32,
+    of: &'a Belongs,
+    config: &'a NetworkConfig,
+    own: &'a Lease,
+    public: &'a ByFamily<IpAddr>,
+    peers: &'a [Arc<Lease>],
+}
+
+#[derive(Deserialize)]
+struct Told {
+    format: u32,
+    of: Belongs,
+    config: NetworkConfig,
+    own: Arc<Lease>,
+    public: ByFamily<IpAddr>,
+    peers: Vec<Arc<Lease>>,
+}
+
+impl Remembered {
+    /// Finds the place for it.
+    pub fn new(of: Belongs) -> Self {
+        let lasting = Path::new(LASTING);
+        let folder = if lasting.is_dir() { Some(lasting) } else { Path::new(&of.subnet_file).parent() };
+        let path = folder.unwrap_or(Path::new(".")).join(file_name(&of.subnet_file));
+        Self { file: RareFile::new(path, PAUSE), of, accepted: None }
+    }
+
+    /// What is remembered from before; nothing if that cannot be read or is another's.
+    pub fn recall(&self) -> Option<Snapshot> {
+        let told = read(self.file.path()).inspect_err(|error| {
+            if error.kind() != io::ErrorKind::NotFound {
+                warn!(file = %self.file.path().display(), %error, "what the store said last cannot be read");
+            }
+        });
+        let told = told.ok().filter(|told| told.format == FORMAT && told.of == self.of)?;
+        let (config, own) = (Ok(told.config), Some(told.own));
+        let (public, peers) = (told.public, told.peers);
+        Some(Snapshot { config, own, own_is_damaged: false, public, peers, faults: Vec::new() })
+    }
+
+    /// Notes a snapshot that a plan was made of and that came from the store itself.
+    pub fn accept(&mut self, snapshot: &Arc<Snapshot>) {
+        if self.accepted.as_ref().is_none_or(|accepted| !is_same(accepted, snapshot)) {
+            self.file.touch();
+            self.file.hurry();
+        }
+        // Always the newest: an old one would keep its whole memory alive.
+        self.accepted = Some(Arc::clone(snapshot));
+    }
+
+    /// When it is to be written, if there is something new.
+    pub fn due(&self) -> Option<Instant> {
+        self.file.due()
+    }
+
+    /// Writes what is new, if it is time.
+    pub fn write_if_due(&mut self) {
+        let Some(snapshot) = self.accepted.as_ref().filter(|_| self.file.is_due()) else { return };
+        let (Ok(config), Some(own)) = (&snapshot.config, snapshot.own.as_deref()) else { return };
+        let (public, peers) = (&snapshot.public, &*snapshot.peers);
+        let content = Content { format: FORMAT, of: &self.of, config, own, public, peers };
+        if let Err(error) = self.file.write(&content) {
+            let file = self.file.path().display();
+            warn!(%file, %error, "what the store says cannot be kept: a start without the store will wait for it");
+        }
+    }
+}
+
+fn is_same(a: &Snapshot, b: &Snapshot) -> bool {
+    let lists = |snapshot: &Snapshot| (snapshot.config.clone().ok(), snapshot.own.clone(), snapshot.public);
+    let same_peers = |(a, b): (&Arc<Lease>, &Arc<Lease>)| Arc::ptr_eq(a, b) || a == b;
+    a.peers.len() == b.peers.len() && a.peers.iter().zip(&b.peers).all(same_peers) && lists(a) == lists(b)
+}
+
+fn read(path: &Path) -> io::Result<Told> {
+    Ok(serde_json::from_slice(&fs::read(path)?)?)
+}
+
+/// One name for each subnet file of a host: `/run/flannel/subnet.env` gives `run-flannel-subnet.env.snapshot.json`.
+fn file_name(subnet_file: &str) -> PathBuf {
+    format!("{}.snapshot.json", subnet_file.trim_start_matches('/').replace('/', "-")).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_daemon_of_a_host_remembers_for_itself() {
+        assert_eq!(
+            file_name("/run/flannel/subnet.env"),
+            PathBuf::from("run-flannel-subnet.env.snapshot.json")
+        );
+        assert_eq!(file_name("blue.env"), PathBuf::from("blue.env.snapshot.json"));
+    }
+}
