@@ -7,6 +7,8 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::Fault;
+use crate::etcd::EtcdError;
+use crate::kubernetes::KubernetesError;
 
 /// A lease store that did not do what was asked of it.
 #[derive(Debug, thiserror::Error)]
@@ -91,6 +93,12 @@ pub enum StoreError {
         /// What is wrong with it.
         cause: serde_json::Error,
     },
+    /// etcd did not do what was asked of it.
+    #[error(transparent)]
+    Etcd(#[from] EtcdError),
+    /// The Kubernetes API did not do what was asked of it.
+    #[error(transparent)]
+    Kubernetes(#[from] KubernetesError),
     /// The thread that claims a lease ended without an answer.
     #[error("the claim of a lease in {} ended without an answer: a bug, please report it", .0.display())]
     NoAnswer(PathBuf),

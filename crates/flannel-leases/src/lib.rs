@@ -5,6 +5,9 @@
 
 mod directory;
 mod error;
+pub mod etcd;
+mod inotify;
+mod kubernetes;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -17,6 +20,7 @@ use flannel_plan::lease::{Announcement, Lease};
 
 pub use directory::Directory;
 pub use error::StoreError;
+pub use kubernetes::{Kubernetes, KubernetesError, KubernetesOptions, NoPodCidr};
 
 /// Where nodes claim their subnets and learn of each other.
 pub trait LeaseStore {

@@ -1,0 +1,334 @@
+//! The store in etcd v3, with Go flannel's keys and values: leases that live for a day and are kept alive.
+//!
+//! Takes announcements, gives snapshots. `PREFIX/config` is the net-conf and `PREFIX/subnets/10.244.1.0-24` the
+//! lease of that subnet. A lease belongs to whoever has the public address in its value.
+
+mod claim;
+mod client;
+mod error;
+mod keeper;
+mod keys;
+mod messages;
+mod secret;
+mod table;
+mod tls;
+mod transfer;
+mod txn;
+mod watch;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use flannel_plan::family::ByFamily;
+use flannel_plan::lease::{Announcement, Lease};
+use ipnet::IpNet;
+use tracing::{info, warn};
+
+use crate::{Fault, LeaseStore, Snapshot, StoreError};
+use claim::{Change, Guard, Held, Life, Node, Step, StepError, next_step};
+use client::Client;
+use keeper::Keeper;
+use keys::Keys;
+use table::{Table, any_overlap};
+use watch::Watch;
+
+pub use error::EtcdError;
+pub use secret::Secret;
+pub use transfer::{Contents, StoredLease};
+
+const TTL: Duration = Duration::from_secs(86_400);
+const PATIENCE: Duration = Duration::from_secs(30);
+// An idle daemon should hardly ever wake.
+const LOOK_AT_FILES_EVERY: Duration = Duration::from_secs(60);
+
+/// How etcd is reached, and where in it flannel's keys are.
+#[derive(Clone, Debug, Default)]
+pub struct EtcdOptions {
+    /// `http://HOST:PORT` or `https://HOST:PORT`; tried in turn.
+    pub endpoints: Vec<String>,
+    /// What all keys begin with.
+    pub prefix: String,
+    /// The authority that signed etcd's certificate; those of the system if none is named.
+    pub ca_file: Option<PathBuf>,
+    /// The certificate that etcd knows us by.
+    pub cert_file: Option<PathBuf>,
+    /// The key of that certificate.
+    pub key_file: Option<PathBuf>,
+    /// Who logs in; nobody if it or the password is empty.
+    pub username: String,
+    /// The password.
+    pub password: Secret,
+    /// How long before its end a lease is renewed at the latest.
+    pub renew_margin: Duration,
+}
+
+/// A lease store in etcd.
+pub struct Etcd {
+    client: Client,
+    table: Table,
+    node: Node,
+    keeper: Keeper,
+    watch: Option<Watch>,
+    ttl: Duration,
+    look_at_files: Instant,
+    /// The version of the table that the last snapshot told; none if it has to be told again.
+    told: Option<u64>,
+}
+
+impl Etcd {
+    /// Prepares the store and asks nobody yet. `previous` are subnets that this node had at some time, which it
+    /// gets again if nobody has them. To be used inside a tokio runtime with I/O and time switched on.
+    pub fn open(options: EtcdOptions, previous: ByFamily<IpNet>) -> Result<Self, StoreError> {
+        Ok(Self {
+            client: Client::new(&options)?,
+            table: Table::new(Keys::below(&options.prefix)),
+            node: Node { previous: previous.map(|_, subnet| subnet.trunc()), ..Node::default() },
+            keeper: Keeper::new(options.renew_margin),
+            watch: None,
+            ttl: TTL,
+            look_at_files: Instant::now() + LOOK_AT_FILES_EVERY,
+            told: None,
+        })
+    }
+
+    /// For tests: leases that live shorter.
+    #[doc(hidden)]
+    pub fn with_ttl(self, ttl: Duration) -> Self {
+        Self { ttl, ..self }
+    }
+
+    /// Reads everything, as it is at one moment.
+    async fn read(&mut self) -> Result<(), EtcdError> {
+        let read = txn::read(&mut self.client, &self.table.keys).await?;
+        self.take(read);
+        Ok(())
+    }
+
+    fn take(&mut self, read: table::WholeRead) {
+        self.table.take_read(read, self.ttl, |name, entry| self.node.owns(name, entry));
+        self.follow_own();
+    }
+
+    /// Keeps alive what this node holds now, whoever gave it a life.
+    fn follow_own(&mut self) {
+        let config = self.table.config().ok();
+        if let Some((_, own)) = self.node.own(&self.table, config) {
+            self.keeper.follow(own.lease_id);
+        }
+    }
+
+    async fn claim(&mut self) -> Result<Lease, StoreError> {
+        let began = Instant::now();
+        self.read().await?;
+        let mut times = 0;
+        loop {
+            match next_step(&self.table, &self.node, dice()) {
+                Ok(Step::Keep(name)) if self.lives_on(&name).await? => return self.hold(&name),
+                Ok(Step::Keep(name)) => self.revive(&name).await?,
+                Ok(Step::Change(change)) => times += usize::from(!self.change(&change).await?),
+                Err(StepError::NoConfig(fault)) => return Err(StoreError::NoConfig(fault)),
+                Err(StepError::NoSubnetLeft(why)) => return Err(why.into()),
+            }
+            if began.elapsed() > PATIENCE {
+                return Err(EtcdError::Outraced { times, waited: PATIENCE }.into());
+            }
+        }
+    }
+
+    /// Carries out a step, and says whether nobody was faster. Either way the table is new.
+    async fn change(&mut self, change: &Change) -> Result<bool, StoreError> {
+        let Some(said) = &self.node.said else { return Ok(false) };
+        let value = said.to_etcd().map_err(|cause| unwritable(said, cause))?;
+        let lease_id = match change.life {
+            Life::Reserved => 0,
+            Life::By(id) => id,
+            Life::Anew => self.keeper.grant(&mut self.client, self.ttl).await?,
+        };
+        match txn::write(&mut self.client, &self.table.keys, change, value, lease_id).await {
+            Ok((is_done, read)) => {
+                if is_done {
+                    self.keeper.used(lease_id);
+                }
+                self.take(read);
+                Ok(is_done)
+            }
+            // It ended meanwhile: the key that it held is gone, too.
+            Err(EtcdError::Refused { reason, .. }) if reason.contains("lease not found") => {
+                self.keeper.lost(lease_id);
+                self.read().await?;
+                Ok(false)
+            }
+            Err(why) => Err(why.into()),
+        }
+    }
+
+    /// Whether the etcd lease of a key of ours is there, and as long as it should be.
+    async fn lives_on(&mut self, name: &str) -> Result<bool, StoreError> {
+        let lease_id = self.table.entry(name).map_or(0, |entry| entry.lease_id);
+        Ok(lease_id == 0 || self.keeper.keep_alive(&mut self.client, lease_id).await? >= self.ttl)
+    }
+
+    /// Gives a key of ours an etcd lease of the right length: somebody else gave it a shorter one.
+    async fn revive(&mut self, name: &str) -> Result<(), StoreError> {
+        self.read().await?;
+        let Some(entry) = self.table.entry(name) else { return Ok(()) };
+        let guard = Guard::Unchanged(entry.changed);
+        let change = Change { name: name.into(), guard, life: Life::Anew, surplus: Vec::new() };
+        self.change(&change).await.map(drop)
+    }
+
+    fn hold(&mut self, name: &str) -> Result<Lease, StoreError> {
+        let entry = self.table.entry(name);
+        let Some((entry, lease)) = entry.and_then(|entry| Some((entry, entry.lease.as_ref()?))) else {
+            return Err(EtcdError::Malformed("a claim").into());
+        };
+        let held = Held {
+            name: name.into(),
+            subnets: lease.subnets,
+            created: entry.created,
+            lease_id: entry.lease_id,
+        };
+        let before = self.node.held.replace(held);
+        if let Some(before) = before.filter(|before| before.subnets != lease.subnets) {
+            warn!(before = %before.name, now = %name, "this node has other subnets than before");
+        }
+        self.told = None;
+        Ok(Lease::clone(lease))
+    }
+
+    /// Waits for news, or does what is due.
+    async fn wait(&mut self) -> Result<(), EtcdError> {
+        let Some(watch) = &mut self.watch else {
+            self.read().await?;
+            self.watch = Some(Watch::open(&mut self.client, &self.table).await?);
+            return Ok(());
+        };
+        tokio::select! {
+            answer = watch.next() => self.hear(answer)?,
+            () = until(self.keeper.due()) => self.keep_alive().await?,
+            () = until(self.table.forget_next()) => self.table.forget_old(),
+            () = until(Some(self.look_at_files).filter(|_| self.client.uses_files())) => {
+                self.look_at_files = Instant::now() + LOOK_AT_FILES_EVERY;
+                if self.client.follow_files() {
+                    self.watch = None;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn hear(&mut self, answer: watch::Heard) -> Result<(), EtcdError> {
+        match answer {
+            watch::Heard::Events(header, events) => {
+                self.table.take_events(header, events);
+                self.follow_own();
+            }
+            watch::Heard::ReadAgain => self.watch = None,
+            watch::Heard::Cut { why, is_young } => {
+                self.watch = None;
+                let endpoint = self.client.endpoint();
+                self.client.forget_token();
+                self.client.move_on();
+                if is_young {
+                    return Err(EtcdError::Refused { endpoint, act: "tell of changes", reason: why });
+                }
+                info!(endpoint, reason = why, "the watch of etcd was cut; reading everything again");
+            }
+        }
+        Ok(())
+    }
+
+    async fn keep_alive(&mut self) -> Result<(), EtcdError> {
+        if let Some(lease_id) = self.keeper.followed() {
+            let left = self.keeper.keep_alive(&mut self.client, lease_id).await?;
+            if left.is_zero() {
+                self.watch = None; // to see by a whole read what is left of our key
+            }
+        }
+        Ok(())
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let config = self.table.config();
+        let own = self.node.own(&self.table, config.as_ref().ok().copied());
+        let others = self.table.entries().filter(|(name, entry)| !self.node.owns(name, entry));
+        let mut peers: Vec<Arc<Lease>> = others.filter_map(|(_, entry)| entry.lease.clone()).collect();
+        peers.sort_by_key(|lease| lease.subnets);
+        let mut faults = self.table.faults();
+        faults.extend(self.loss().filter(|_| own.is_none()));
+        Snapshot {
+            own: own.and_then(|(_, entry)| entry.lease.clone()),
+            own_is_damaged: own.is_some_and(|(_, entry)| entry.fault.is_some()),
+            public: ByFamily::default(),
+            peers,
+            faults,
+            config: config.cloned(),
+        }
+    }
+
+    /// What became of the lease that this node held.
+    fn loss(&self) -> Option<Fault> {
+        let held = self.node.held.as_ref()?;
+        let config = self.table.config().ok()?;
+        let mut others = self.table.entries().filter(|(name, entry)| !self.node.owns(name, entry));
+        let taker =
+            others.find(|(_, other)| other.subnets.is_some_and(|theirs| any_overlap(&held.subnets, &theirs)));
+        let reason = match taker {
+            Some((name, taker)) => format!(
+                "was lost by this node and is held by {} now: this node takes another subnet; its pods keep their \
+                 addresses, which are no longer reached, until they are made anew",
+                taker.lease.as_ref().map_or(name, |lease| &lease.owner)
+            ),
+            None if !claim::fits_config(config, &held.subnets) => {
+                "does not fit the net-conf any more: this node takes another subnet".to_owned()
+            }
+            None => "is gone (expired, revoked or deleted): this node claims it again".to_owned(),
+        };
+        Some(Fault { file: PathBuf::from(self.table.keys.lease(&held.name)), reason })
+    }
+}
+
+impl LeaseStore for Etcd {
+    async fn publish(&mut self, announcement: &Announcement) -> Result<Lease, StoreError> {
+        // As it comes back from etcd: what is compared later went the same way.
+        let text = announcement.to_etcd().map_err(|cause| unwritable(announcement, cause))?;
+        let said = Announcement::from_etcd("", &text).unwrap_or_else(|_| announcement.clone());
+        self.node.said = Some(said);
+        self.claim().await.inspect_err(|_| self.told = None)
+    }
+
+    async fn next(&mut self) -> Result<Snapshot, StoreError> {
+        loop {
+            if self.watch.is_some() && self.told != Some(self.table.version) {
+                self.told = Some(self.table.version);
+                return Ok(self.snapshot());
+            }
+            // After an error the same table is news again: it says that etcd can be read.
+            if let Err(why) = self.wait().await {
+                self.watch = None;
+                self.told = None;
+                return Err(why.into());
+            }
+        }
+    }
+}
+
+fn unwritable(said: &Announcement, cause: serde_json::Error) -> StoreError {
+    let owner = said.public.v4.or(said.public.v6).map(|address| address.to_string());
+    StoreError::Unwritable { owner: owner.unwrap_or_default(), cause }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn dice() -> u64 {
+    let mut bytes = [0; 8];
+    // A kernel without randomness gives the first free subnet: slower when many start at once, not wrong.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    u64::from_ne_bytes(bytes)
+}

@@ -1,0 +1,252 @@
+//! Decides which subnets this node should hold, and what has to be changed in etcd for it. Pure.
+//!
+//! Takes the table as of a whole read and what the node wants; gives one step at a time. A step that was
+//! overtaken changes nothing: the next one is decided from the newer table that etcd answers with.
+
+use std::net::IpAddr;
+
+use flannel_plan::allocate::{fits, free_subnet};
+use flannel_plan::config::{NetworkConfig, PodNetwork};
+use flannel_plan::family::{ByFamily, Family, overlap};
+use flannel_plan::lease::{Announcement, subnet_key};
+use ipnet::IpNet;
+
+use super::error::EtcdError;
+use super::table::{Entry, Table, any_overlap};
+
+// etcd takes 128 operations in a transaction.
+const MOST_SURPLUS: usize = 50;
+
+/// Who this node is in etcd: by what it says of itself, and by what it holds.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Node {
+    /// What it said last; nothing before the first claim, when nothing can be told to be its own.
+    pub said: Option<Announcement>,
+    /// What it has held last.
+    pub held: Option<Held>,
+    /// The subnets that it had before this program started.
+    pub previous: ByFamily<IpNet>,
+}
+
+/// A key that this node has held, and as what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Held {
+    pub name: Box<str>,
+    pub subnets: ByFamily<IpNet>,
+    pub created: i64,
+    pub lease_id: i64,
+}
+
+/// What to do next for the node to hold its lease.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing: this key says what it should.
+    Keep(Box<str>),
+    /// A transaction.
+    Change(Change),
+}
+
+/// A transaction that writes this node's lease.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    pub name: Box<str>,
+    /// What must not have happened since the table was read.
+    pub guard: Guard,
+    /// The etcd lease that the key is to live by.
+    pub life: Life,
+    /// Other keys of this node, and when they were changed last: deleted in the same step.
+    pub surplus: Vec<(Box<str>, i64)>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Guard {
+    /// The key is as it was at this revision.
+    Unchanged(i64),
+    /// No key that begins so was written after this revision.
+    NoneSince(String, i64),
+}
+
+/// How long a key lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    /// For ever: the operator reserved it.
+    Reserved,
+    /// By this etcd lease.
+    By(i64),
+    /// By an etcd lease that has yet to be had.
+    Anew,
+}
+
+impl Life {
+    pub(super) fn of(lease_id: i64) -> Self {
+        if lease_id == 0 { Self::Reserved } else { Self::By(lease_id) }
+    }
+}
+
+impl Node {
+    /// Whether a key is this node's: Go flannel knows nodes by their address, so that is what counts. A key that
+    /// this node made is its own also after its address changed.
+    pub(super) fn owns(&self, name: &str, entry: &Entry) -> bool {
+        let same_address = || {
+            let (said, lease) = (self.said.as_ref()?, entry.lease.as_ref()?);
+            Some(is_same_node(&said.public, &lease.announcement.public))
+        };
+        let same_key = || {
+            let held = self.held.as_ref()?;
+            let same = (&*held.name, held.created, held.lease_id) == (name, entry.created, entry.lease_id);
+            Some(same && held.lease_id != 0)
+        };
+        let is_damaged = || {
+            let had = [self.held.as_ref().map(|held| held.subnets), Some(self.previous)];
+            let never_read = self.said.is_some() && entry.lease.is_none();
+            never_read && entry.subnets.is_some() && had.contains(&entry.subnets)
+        };
+        same_address().unwrap_or(false) || same_key().unwrap_or(false) || is_damaged()
+    }
+
+    /// The key that this node holds: of its own the one that fits the config, and of those the oldest.
+    pub(super) fn own<'a>(
+        &self,
+        table: &'a Table,
+        config: Option<&NetworkConfig>,
+    ) -> Option<(&'a str, &'a Entry)> {
+        let own = table.entries().filter(|(name, entry)| self.owns(name, entry));
+        let fitting = own.filter(|(_, entry)| {
+            let Some(subnets) = &entry.subnets else { return false };
+            // Without a config nobody can say that a lease does not fit.
+            config.is_none_or(|config| fits_config(config, subnets))
+                && !self.is_contested(table, entry, subnets)
+        });
+        fitting.min_by_key(|(_, entry)| entry.created)
+    }
+
+    /// The older lease of somebody else that has a part of the same subnets.
+    fn is_contested(&self, table: &Table, own: &Entry, subnets: &ByFamily<IpNet>) -> bool {
+        table.entries().any(|(name, other)| {
+            other.created < own.created
+                && other.remembered.is_none()
+                && other.subnets.is_some_and(|theirs| any_overlap(subnets, &theirs))
+                && !self.owns(name, other)
+        })
+    }
+}
+
+/// Whether two sets of public addresses are of one node: by IPv4, and by IPv6 where one has no other.
+fn is_same_node(a: &ByFamily<IpAddr>, b: &ByFamily<IpAddr>) -> bool {
+    match (a.v4, b.v4) {
+        (Some(a), Some(b)) => a == b,
+        _ => a.v6.is_some() && a.v6 == b.v6,
+    }
+}
+
+/// Decides the next step. `dice` chooses among free subnets, so that nodes that start together rarely meet.
+pub(super) fn next_step(table: &Table, node: &Node, dice: u64) -> Result<Step, StepError> {
+    let config = table.config().map_err(StepError::NoConfig)?;
+    let kept = node.own(table, Some(config));
+    let surplus = table.entries().filter(|(name, entry)| {
+        node.owns(name, entry) && entry.remembered.is_none() && kept.is_none_or(|(kept, _)| kept != *name)
+    });
+    let surplus: Vec<_> =
+        surplus.map(|(name, entry)| (name.into(), entry.changed)).take(MOST_SURPLUS).collect();
+    if let Some((name, entry)) = kept {
+        let is_said =
+            entry.lease.as_ref().is_some_and(|lease| Some(&lease.announcement) == node.said.as_ref());
+        if is_said && entry.fault.is_none() && surplus.is_empty() {
+            return Ok(Step::Keep(name.into()));
+        }
+        let (guard, life) = (Guard::Unchanged(entry.changed), Life::of(entry.lease_id));
+        return Ok(Step::Change(Change { name: name.into(), guard, life, surplus }));
+    }
+    let mut lives =
+        table.entries().filter(|(name, entry)| node.owns(name, entry)).map(|(_, entry)| entry.lease_id);
+    let life = lives.find(|id| *id != 0).map_or(Life::Anew, Life::By);
+    let subnets = subnets(table, config, node, dice)?;
+    let name = subnet_key(&subnets).into_boxed_str();
+    let guard = Guard::NoneSince(table.keys.lease(same_base(&name)), table.revision);
+    Ok(Step::Change(Change { name, guard, life, surplus }))
+}
+
+/// Why there is no next step.
+#[derive(Debug)]
+pub(super) enum StepError {
+    NoConfig(crate::Fault),
+    NoSubnetLeft(EtcdError),
+}
+
+/// The beginning of a lease's key that all keys of the same subnet have in common, whatever its length and
+/// whether IPv6 is on.
+fn same_base(name: &str) -> &str {
+    let tail = if name.starts_with("0.0.0.0-0&") { name.rfind('-') } else { name.find('-') };
+    tail.and_then(|tail| name.get(..=tail)).unwrap_or(name)
+}
+
+fn subnets(
+    table: &Table,
+    config: &NetworkConfig,
+    node: &Node,
+    dice: u64,
+) -> Result<ByFamily<IpNet>, StepError> {
+    let others = table.entries().filter(|(name, entry)| !node.owns(name, entry));
+    let others = others.filter_map(|(_, entry)| entry.subnets);
+    let taken: Vec<_> = others.flat_map(|subnets| [subnets.v4, subnets.v6]).flatten().collect();
+    let own = table.entries().filter(|(name, entry)| node.owns(name, entry));
+    let held = node.held.as_ref().map(|held| held.subnets);
+    let wishes: Vec<_> =
+        own.filter_map(|(_, entry)| entry.subnets).chain(held).chain([node.previous]).collect();
+    let mut subnets = ByFamily::default();
+    for (family, network) in config.networks.iter() {
+        let is_free = |subnet: &IpNet| !taken.iter().any(|taken| overlap(*taken, *subnet));
+        let wished = wishes.iter().filter_map(|wish| wish.get(family)).copied();
+        let wished =
+            wished.map(|subnet| subnet.trunc()).find(|subnet| fits(network, *subnet) && is_free(subnet));
+        let subnet = wished.or_else(|| some_free_subnet(network, &taken, dice));
+        *subnets.slot(family) = Some(subnet.ok_or_else(|| none_left(table, network, &taken))?);
+    }
+    Ok(subnets)
+}
+
+/// Whether a lease has exactly the families of the config, each as the config gives it out.
+pub(super) fn fits_config(config: &NetworkConfig, subnets: &ByFamily<IpNet>) -> bool {
+    Family::BOTH.iter().all(|family| match (config.networks.get(*family), subnets.get(*family)) {
+        (Some(network), Some(subnet)) => fits(network, *subnet),
+        (None, None) => true,
+        _ => false,
+    })
+}
+
+/// The first free subnet from a random place on: every free one may come out, and both families start at the
+/// same place, so that nodes with different IPv4 subnets rarely want the same IPv6 subnet.
+fn some_free_subnet(network: &PodNetwork, taken: &[IpNet], dice: u64) -> Option<IpNet> {
+    let begin = place(network, dice).unwrap_or(network.subnet_min);
+    let from = |subnet_min| free_subnet(&PodNetwork { subnet_min, ..*network }, taken.iter().copied());
+    from(begin).or_else(|| from(network.subnet_min))
+}
+
+/// The first address of the subnet of that number, counted round and round.
+fn place(network: &PodNetwork, dice: u64) -> Option<IpAddr> {
+    let bits = Family::of_net(network.network).bits();
+    let host_bits = u32::from(bits.checked_sub(network.subnet_len)?);
+    let (first, last) = (number(network.subnet_min), number(network.subnet_max));
+    let count = (last.checked_sub(first)? >> host_bits).checked_add(1)?;
+    let start = first.checked_add((u128::from(dice) % count) << host_bits)?;
+    match network.network {
+        IpNet::V4(_) => u32::try_from(start).ok().map(|start| IpAddr::V4(start.into())),
+        IpNet::V6(_) => Some(IpAddr::V6(start.into())),
+    }
+}
+
+fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    }
+}
+
+fn none_left(table: &Table, network: &PodNetwork, taken: &[IpNet]) -> StepError {
+    StepError::NoSubnetLeft(EtcdError::NoSubnetLeft {
+        network: network.network,
+        subnet_len: network.subnet_len,
+        taken: taken.iter().filter(|taken| overlap(**taken, network.network)).count(),
+        below: table.keys.subnets.clone(),
+    })
+}

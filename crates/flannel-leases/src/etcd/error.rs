@@ -1,0 +1,130 @@
+//! What can go wrong with etcd. Each message names the object, the cause and the way out; none holds a secret.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnet::IpNet;
+
+/// An etcd that did not do what was asked of it.
+#[derive(Debug, thiserror::Error)]
+pub enum EtcdError {
+    /// There is nobody to ask.
+    #[error("no etcd endpoint is named: set --etcd-endpoints")]
+    NoEndpoint,
+    /// An endpoint that cannot be one.
+    #[error("{endpoint:?} is no etcd endpoint: {reason}: write http://HOST:PORT or https://HOST:PORT")]
+    Endpoint {
+        /// What was given.
+        endpoint: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A certificate or key that cannot be used.
+    #[error("{} cannot be used as {role}: {reason}", path.display())]
+    TlsFile {
+        /// The file.
+        path: PathBuf,
+        /// The flag that names it.
+        role: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Half of what shows who we are.
+    #[error("--etcd-certfile and --etcd-keyfile belong together, but only {0} is set: set both or neither")]
+    HalfIdentity(&'static str),
+    /// No endpoint answers.
+    #[error("etcd does not answer: {}{}", each(.0), .0.iter().map(|(_, why)| way_out(why)).find(|way| !way.is_empty()).unwrap_or_default())]
+    Away(Vec<(String, String)>),
+    /// An endpoint answers, but not as asked.
+    #[error("etcd at {endpoint} does not {act}: {reason}{}", way_out(reason))]
+    Refused {
+        /// Who answered.
+        endpoint: String,
+        /// What was asked.
+        act: &'static str,
+        /// What it said.
+        reason: String,
+    },
+    /// The user or the password is wrong.
+    #[error(
+        "etcd at {endpoint} does not let user {user:?} in: {reason}: correct --etcd-username or --etcd-password"
+    )]
+    Login {
+        /// Who answered.
+        endpoint: String,
+        /// Who asked.
+        user: String,
+        /// What it said.
+        reason: String,
+    },
+    /// Every subnet is given out.
+    #[error(
+        "no /{subnet_len} is free in {network}, {taken} leases overlap it: delete the key of a node that is gone for \
+         good below {below}, or choose a larger network or a longer subnet length"
+    )]
+    NoSubnetLeft {
+        /// The pod network.
+        network: IpNet,
+        /// The prefix length of a node's part.
+        subnet_len: u8,
+        /// How many leases lie in it.
+        taken: usize,
+        /// Where the leases are.
+        below: String,
+    },
+    /// Others were faster all the time.
+    #[error("no lease was had in {waited:?}: others changed the same keys {times} times; trying again")]
+    Outraced {
+        /// How often.
+        times: usize,
+        /// How long we tried.
+        waited: Duration,
+    },
+    /// Import would overwrite something.
+    #[error(
+        "{0} is there already, and says something else: delete it first, or choose another --etcd-prefix"
+    )]
+    Exists(String),
+    /// An answer that etcd never gives.
+    #[error("etcd's answer to {0} lacks a part: a bug, please report it")]
+    Malformed(&'static str),
+}
+
+fn each(faults: &[(String, String)]) -> String {
+    faults.iter().map(|(endpoint, why)| format!("{endpoint}: {why}")).collect::<Vec<_>>().join("; ")
+}
+
+/// What usually helps against what etcd or TLS say, where we know it.
+fn way_out(reason: &str) -> &'static str {
+    const WAYS: [(&str, &str); 10] = [
+        ("UnknownIssuer", ": name the authority that signed etcd's certificate by --etcd-cafile"),
+        ("NotValidForName", ": name etcd as its certificate does in --etcd-endpoints"),
+        ("Expired", ": renew the certificate; it is read again at the next try"),
+        ("CertificateRequired", ": etcd wants a client certificate: set --etcd-certfile and --etcd-keyfile"),
+        (
+            "received fatal alert",
+            ": etcd takes no such client certificate: renew --etcd-certfile and --etcd-keyfile",
+        ),
+        ("InvalidContentType", ": no TLS is spoken there: write http:// for it in --etcd-endpoints"),
+        ("permission denied", ": grant the user the right to read and write below --etcd-prefix"),
+        ("user name is empty", ": set --etcd-username and --etcd-password"),
+        ("database space exceeded", ": compact and defragment etcd, then `etcdctl alarm disarm`"),
+        ("Connection refused", ": start etcd, or correct --etcd-endpoints"),
+    ];
+    WAYS.iter().find(|(sign, _)| reason.contains(sign)).map_or("", |(_, way)| way)
+}
+
+/// An error and what caused it, in one line, each said once.
+pub(super) fn whole(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(deeper) = cause {
+        let more = deeper.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        cause = deeper.source();
+    }
+    text
+}

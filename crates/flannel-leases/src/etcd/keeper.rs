@@ -1,0 +1,113 @@
+//! Etcd leases: has them granted and keeps alive the one that this node's key lives by. Knows when that is due.
+
+use std::time::{Duration, Instant};
+
+use super::client::{Call, Client};
+use super::error::EtcdError;
+use super::messages::{
+    LEASE_GRANT, LEASE_KEEP_ALIVE, LeaseGrantRequest, LeaseGrantResponse, LeaseRequest, LeaseResponse,
+};
+
+const GRANT: Call = Call { path: LEASE_GRANT, act: "grant a lease", stays_open: false };
+const KEEP_ALIVE: Call = Call { path: LEASE_KEEP_ALIVE, act: "keep a lease alive", stays_open: false };
+
+/// The etcd lease of this node.
+pub(super) struct Keeper {
+    margin: Duration,
+    followed: Option<Followed>,
+    /// Granted for a claim that was overtaken: the next one takes it.
+    spare: Option<i64>,
+}
+
+struct Followed {
+    lease_id: i64,
+    due: Instant,
+}
+
+impl Keeper {
+    pub(super) fn new(margin: Duration) -> Self {
+        Self { margin, followed: None, spare: None }
+    }
+
+    /// Has a lease granted, unless there is one left.
+    pub(super) async fn grant(&mut self, client: &mut Client, ttl: Duration) -> Result<i64, EtcdError> {
+        if let Some(spare) = self.spare {
+            return Ok(spare);
+        }
+        let ttl = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
+        let answer: LeaseGrantResponse = client.ask(GRANT, LeaseGrantRequest { ttl }).await?;
+        Ok(*self.spare.insert(answer.id))
+    }
+
+    /// A key lives by this lease now.
+    pub(super) fn used(&mut self, lease_id: i64) {
+        self.spare.take_if(|spare| *spare == lease_id);
+    }
+
+    /// There is no such lease any more.
+    pub(super) fn lost(&mut self, lease_id: i64) {
+        self.used(lease_id);
+        self.followed.take_if(|followed| followed.lease_id == lease_id);
+    }
+
+    /// From now on this is the lease to keep alive; none if it is 0.
+    pub(super) fn follow(&mut self, lease_id: i64) {
+        if lease_id == 0 {
+            self.followed = None;
+        } else if self.followed() != Some(lease_id) {
+            self.followed = Some(Followed { lease_id, due: Instant::now() });
+        }
+    }
+
+    /// The lease that is kept alive.
+    pub(super) fn followed(&self) -> Option<i64> {
+        self.followed.as_ref().map(|followed| followed.lease_id)
+    }
+
+    /// When it has to be kept alive next.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.followed.as_ref().map(|followed| followed.due)
+    }
+
+    /// Begins the life of a lease anew, and gives its length: nothing if there is no such lease.
+    pub(super) async fn keep_alive(
+        &mut self,
+        client: &mut Client,
+        lease_id: i64,
+    ) -> Result<Duration, EtcdError> {
+        let answer: LeaseResponse = client.ask(KEEP_ALIVE, LeaseRequest { id: lease_id }).await?;
+        let ttl = Duration::from_secs(u64::try_from(answer.ttl).unwrap_or_default());
+        if ttl.is_zero() {
+            self.lost(lease_id);
+        } else {
+            let due = Instant::now() + interval(ttl, self.margin);
+            self.followed = Some(Followed { lease_id, due });
+        }
+        Ok(ttl)
+    }
+}
+
+/// How long to wait until a lease is kept alive again: a third of its life, so that a day without etcd is the
+/// exception and not the rule, and never so long that less than the margin is left.
+fn interval(ttl: Duration, margin: Duration) -> Duration {
+    (ttl / 3).min(ttl.saturating_sub(margin)).max(ttl / 24)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_is_renewed_when_a_third_is_over_or_the_margin_is_reached() {
+        let day = Duration::from_secs(86_400);
+        let hours = |hours: u64| Duration::from_secs(hours * 3600);
+        assert_eq!(interval(day, hours(1)), hours(8));
+        assert_eq!(interval(day, hours(20)), hours(4));
+        assert_eq!(
+            interval(day, hours(24)),
+            hours(1),
+            "a margin of a whole life is no reason to ask all the time"
+        );
+        assert_eq!(interval(day, hours(99)), hours(1));
+    }
+}

@@ -1,0 +1,320 @@
+//! What etcd's keys say: the config and all leases, as of the last whole read and the events since.
+//!
+//! Takes key-values, gives entries and faults. Garbage is not absence: a key that cannot be read any more says
+//! what it said last. Nor is another history: leases that are missing because etcd was restored from a backup
+//! stay until their nodes, or others in their place, claim anew, at most for as long as a lease lives.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use flannel_plan::config::NetworkConfig;
+use flannel_plan::family::{ByFamily, overlap};
+use flannel_plan::lease::{Announcement, Lease, subnets_from_key};
+use ipnet::IpNet;
+use tracing::warn;
+
+use super::keys::Keys;
+use super::messages::{Event, Header, KeyValue};
+use crate::Fault;
+
+const DELETE: i32 = 1;
+
+/// What a whole read gave.
+#[derive(Debug, Default)]
+pub(super) struct WholeRead {
+    pub header: Header,
+    pub config: Option<KeyValue>,
+    pub leases: Vec<KeyValue>,
+}
+
+/// The config and all leases.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub keys: Keys,
+    /// Grows with everything that a snapshot would tell.
+    pub version: u64,
+    /// The revision of the last whole read: what events say of older ones is known.
+    pub revision: i64,
+    /// The newest word of etcd on itself.
+    newest: Option<Header>,
+    config: Option<NetworkConfig>,
+    config_fault: Option<String>,
+    entries: BTreeMap<Box<str>, Entry>,
+}
+
+/// One key below `subnets/`.
+#[derive(Clone, Debug)]
+pub(super) struct Entry {
+    /// What the key's name says; nothing if it names no subnet.
+    pub subnets: Option<ByFamily<IpNet>>,
+    /// What its value says or said last; nothing if it never could be read.
+    pub lease: Option<Arc<Lease>>,
+    /// Why its value cannot be read now.
+    pub fault: Option<String>,
+    /// When it was made, and last changed.
+    pub created: i64,
+    pub changed: i64,
+    /// The etcd lease that it lives by; 0 if it lives for ever.
+    pub lease_id: i64,
+    /// Until when it is remembered, if etcd lost it with a part of its history.
+    pub remembered: Option<Instant>,
+}
+
+impl Table {
+    pub(super) fn new(keys: Keys) -> Self {
+        Self {
+            keys,
+            version: 0,
+            revision: 0,
+            newest: None,
+            config: None,
+            config_fault: None,
+            entries: BTreeMap::new(),
+        }
+    }
+
+    /// Takes a whole read. `memory` is how long leases are remembered that were lost with history; `is_own`
+    /// tells this node's own leases, which are claimed anew and not remembered.
+    pub(super) fn take_read(
+        &mut self,
+        read: WholeRead,
+        memory: Duration,
+        is_own: impl Fn(&str, &Entry) -> bool,
+    ) {
+        let is_other_history = self.newest.is_some_and(|newest| is_other_history(&newest, &read.header));
+        let forget_at = Instant::now() + memory;
+        let mut before = std::mem::take(&mut self.entries);
+        let mut is_news = self.version == 0 || is_other_history;
+        for kv in read.leases {
+            let Some(name) = self.keys.lease_name(&kv.key).map(|name| Box::from(&*name)) else { continue };
+            let known = before.remove(&name);
+            let entry = Entry::read(&name, &kv, known.as_ref());
+            is_news |= known.is_none_or(|known| known.says_other(&entry));
+            self.entries.insert(name, entry);
+        }
+        for (name, mut entry) in before {
+            let stays = (entry.remembered.is_some() || is_other_history) && !is_own(&name, &entry);
+            is_news |= !stays;
+            if stays && entry.lease.is_some() {
+                entry.remembered.get_or_insert(forget_at);
+                self.entries.insert(name, entry);
+            }
+        }
+        is_news |= self.take_config(read.config.as_ref()) | self.drop_refuted();
+        if is_other_history {
+            self.warn_of_history(&read.header);
+        }
+        self.version += u64::from(is_news);
+        self.revision = read.header.revision;
+        self.newest = Some(read.header);
+    }
+
+    /// Takes what a watch tells.
+    pub(super) fn take_events(&mut self, header: Option<Header>, events: Vec<Event>) {
+        for event in events {
+            let Some(kv) = event.kv.filter(|kv| kv.mod_revision > self.revision) else { continue };
+            let is_gone = event.kind == DELETE;
+            let is_news = if kv.key == self.keys.config.as_bytes() {
+                self.take_config(Some(&kv).filter(|_| !is_gone))
+            } else {
+                self.take_lease(&kv, is_gone)
+            };
+            self.version += u64::from(is_news);
+        }
+        if let (Some(newest), Some(header)) = (&mut self.newest, header)
+            && header.revision > newest.revision
+        {
+            *newest = header;
+        }
+    }
+
+    fn take_lease(&mut self, kv: &KeyValue, is_gone: bool) -> bool {
+        let Some(name) = self.keys.lease_name(&kv.key).map(|name| Box::<str>::from(&*name)) else {
+            return false;
+        };
+        let known = self.entries.remove(&name);
+        if is_gone {
+            return known.is_some();
+        }
+        let entry = Entry::read(&name, kv, known.as_ref());
+        let is_news = known.is_none_or(|known| known.says_other(&entry));
+        self.entries.insert(name, entry);
+        is_news | self.drop_refuted()
+    }
+
+    fn take_config(&mut self, kv: Option<&KeyValue>) -> bool {
+        let parsed = match kv {
+            None => Err(
+                "was not found in etcd: was it written by the etcdv3 API? Write the net-conf there by `etcdctl put`"
+                    .to_owned(),
+            ),
+            Some(kv) => String::from_utf8(kv.value.clone())
+                .map_err(|_| "is no text".to_owned())
+                .and_then(|text| NetworkConfig::parse(&text).map_err(|why| format!("holds no net-conf: {why}"))),
+        };
+        let (config, fault) = match parsed {
+            Ok(config) => (Some(config), None),
+            Err(reason) => (self.config.clone(), Some(remembering(reason, self.config.is_some()))),
+        };
+        let is_news = config != self.config || fault != self.config_fault;
+        (self.config, self.config_fault) = (config, fault);
+        is_news
+    }
+
+    /// Drops remembered leases that the new history speaks against: their subnet, or their node, is elsewhere.
+    fn drop_refuted(&mut self) -> bool {
+        if self.entries.values().all(|entry| entry.remembered.is_none()) {
+            return false;
+        }
+        let live = || self.entries.values().filter(|entry| entry.remembered.is_none());
+        let owners: BTreeSet<_> = live().filter_map(|entry| Some(&entry.lease.as_ref()?.owner)).collect();
+        let taken: Vec<_> = live().filter_map(|entry| entry.subnets).collect();
+        let is_refuted = |entry: &Entry| {
+            entry.remembered.is_some()
+                && (entry.lease.as_ref().is_some_and(|lease| owners.contains(&lease.owner))
+                    || entry
+                        .subnets
+                        .is_some_and(|ours| taken.iter().any(|theirs| any_overlap(&ours, theirs))))
+        };
+        let refuted: Vec<_> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| is_refuted(entry))
+            .map(|(name, _)| name.clone())
+            .collect();
+        refuted.iter().for_each(|name| drop(self.entries.remove(name)));
+        !refuted.is_empty()
+    }
+
+    /// Forgets what has been remembered for long enough.
+    pub(super) fn forget_old(&mut self) {
+        let now = Instant::now();
+        let count = self.entries.len();
+        self.entries.retain(|_, entry| entry.remembered.is_none_or(|until| until > now));
+        self.version += u64::from(self.entries.len() != count);
+    }
+
+    /// When something has to be forgotten next.
+    pub(super) fn forget_next(&self) -> Option<Instant> {
+        self.entries.values().filter_map(|entry| entry.remembered).min()
+    }
+
+    /// The config in force, or why there has been none so far.
+    pub(super) fn config(&self) -> Result<&NetworkConfig, Fault> {
+        let fault = || Fault {
+            file: PathBuf::from(&self.keys.config),
+            reason: self.config_fault.clone().unwrap_or_else(|| "was not looked at".to_owned()),
+        };
+        self.config.as_ref().ok_or_else(fault)
+    }
+
+    /// Every key of a lease, by the part of it that names the subnets.
+    pub(super) fn entries(&self) -> impl Iterator<Item = (&str, &Entry)> {
+        self.entries.iter().map(|(name, entry)| (&**name, entry))
+    }
+
+    pub(super) fn entry(&self, name: &str) -> Option<&Entry> {
+        self.entries.get(name)
+    }
+
+    /// Everything that cannot be read; the config only if an older one is in force.
+    pub(super) fn faults(&self) -> Vec<Fault> {
+        let config = self.config_fault.iter().filter(|_| self.config.is_some());
+        let config =
+            config.map(|reason| Fault { file: PathBuf::from(&self.keys.config), reason: reason.clone() });
+        let leases = self.entries.iter().filter_map(|(name, entry)| {
+            let reason = entry.fault.clone()?;
+            Some(Fault { file: PathBuf::from(self.keys.lease(name)), reason })
+        });
+        config.chain(leases).chain(self.memory_fault()).collect()
+    }
+
+    fn memory_fault(&self) -> Option<Fault> {
+        let mut remembered = self.entries.values().filter(|entry| entry.remembered.is_some());
+        let first = remembered.next()?.lease.as_ref()?;
+        let reason = format!(
+            "lacks {} leases since etcd lost a part of its history, that of {first} among them; they stay in force \
+             until their nodes claim them again, or as long as a lease lives",
+            remembered.count() + 1
+        );
+        Some(Fault { file: PathBuf::from(&self.keys.subnets), reason })
+    }
+
+    fn warn_of_history(&self, now: &Header) {
+        let before = self.newest.unwrap_or_default();
+        let remembered = self.entries.values().filter(|entry| entry.remembered.is_some()).count();
+        warn!(
+            revision_before = before.revision,
+            revision = now.revision,
+            cluster_before = format_args!("{:x}", before.cluster_id),
+            cluster = format_args!("{:x}", now.cluster_id),
+            remembered,
+            "etcd has another history than before, as after a restored backup; leases it lacks stay in force"
+        );
+    }
+}
+
+/// Whether an answer cannot follow from what was there before: of another cluster, or from the past.
+fn is_other_history(before: &Header, now: &Header) -> bool {
+    now.cluster_id != before.cluster_id || now.revision < before.revision || now.raft_term < before.raft_term
+}
+
+impl Entry {
+    fn read(name: &str, kv: &KeyValue, known: Option<&Self>) -> Self {
+        // A key that was made anew is another node's: what it said before is over.
+        let same_key = known.filter(|known| known.created == kv.create_revision);
+        let remembered = same_key.and_then(|known| known.lease.as_ref());
+        let (lease, fault) = match read_lease(name, kv) {
+            // The same lease stays the same allocation, which older snapshots share.
+            Ok(lease) => {
+                let same = remembered.filter(|known| ***known == lease).cloned();
+                (Some(same.unwrap_or_else(|| lease.into())), None)
+            }
+            Err(reason) => (remembered.cloned(), Some(remembering(reason, remembered.is_some()))),
+        };
+        Self {
+            subnets: subnets_from_key(name).ok(),
+            lease,
+            fault,
+            created: kv.create_revision,
+            changed: kv.mod_revision,
+            lease_id: kv.lease,
+            remembered: None,
+        }
+    }
+
+    /// Whether a snapshot would tell the difference.
+    fn says_other(&self, new: &Self) -> bool {
+        self.lease != new.lease
+            || self.fault != new.fault
+            || self.remembered != new.remembered
+            || self.created != new.created
+            || self.lease_id != new.lease_id
+    }
+}
+
+fn read_lease(name: &str, kv: &KeyValue) -> Result<Lease, String> {
+    let subnets = subnets_from_key(name).map_err(|why| format!("is in the way: {why}"))?;
+    let value =
+        std::str::from_utf8(&kv.value).map_err(|_| "cannot be read: its value is no text".to_owned())?;
+    let announcement =
+        Announcement::from_etcd(name, value).map_err(|why| format!("cannot be read: {why}"))?;
+    let address = announcement.public.v4.or(announcement.public.v6);
+    Ok(Lease {
+        owner: address.map_or_else(|| name.to_owned(), |address| address.to_string()),
+        subnets,
+        announcement,
+        since: u64::try_from(kv.create_revision).unwrap_or_default(),
+    })
+}
+
+fn remembering(reason: String, known: bool) -> String {
+    if known { reason + "; what it said before stays in force" } else { reason }
+}
+
+/// Whether two leases share an address of either family.
+pub(super) fn any_overlap(ours: &ByFamily<IpNet>, theirs: &ByFamily<IpNet>) -> bool {
+    ours.iter().any(|(family, net)| theirs.get(family).is_some_and(|theirs| overlap(*net, *theirs)))
+}

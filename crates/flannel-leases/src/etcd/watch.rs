@@ -1,0 +1,111 @@
+//! The stream of changes. Takes the revision of a whole read, gives what happened since; never a decision.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use tonic::Streaming;
+
+use super::client::{Call, Client, said};
+use super::error::EtcdError;
+use super::keys::end_of;
+use super::messages::{Event, Header, WATCH, WatchCreateRequest, WatchRequest, WatchResponse};
+use super::table::Table;
+
+const CALL: Call = Call { path: WATCH, act: "tell of changes", stays_open: true };
+// Whoever cuts a watch sooner will likely do it again: the caller should pause.
+const YOUNG: Duration = Duration::from_secs(1);
+
+/// A watch of the config and of all leases.
+pub(super) struct Watch {
+    stream: Streaming<WatchResponse>,
+    /// What has come but was not told yet.
+    waiting: Option<Heard>,
+    since: Instant,
+}
+
+/// What a watch has to tell.
+pub(super) enum Heard {
+    /// This has changed.
+    Events(Option<Header>, Vec<Event>),
+    /// etcd has thrown away what we have not heard: only a whole read helps.
+    ReadAgain,
+    /// It has ended.
+    Cut {
+        /// Why.
+        why: String,
+        /// Whether it had only just begun.
+        is_young: bool,
+    },
+}
+
+impl Watch {
+    /// Begins behind the table's last whole read.
+    pub(super) async fn open(client: &mut Client, table: &Table) -> Result<Self, EtcdError> {
+        let create = |key: &str, range_end| WatchRequest {
+            create: Some(WatchCreateRequest {
+                key: key.as_bytes().to_vec(),
+                range_end,
+                start_revision: table.revision + 1,
+            }),
+        };
+        let keys = &table.keys;
+        let requests = vec![create(&keys.config, Vec::new()), create(&keys.subnets, end_of(&keys.subnets))];
+        let (first, stream) = client.open(CALL, requests).await?;
+        let mut watch = Self { stream, waiting: None, since: Instant::now() };
+        watch.waiting = Some(watch.judged(Ok(Some(first))));
+        Ok(watch)
+    }
+
+    /// The next news, and with it all that has come meanwhile. May be dropped at any moment.
+    pub(super) async fn next(&mut self) -> Heard {
+        let mut news = match self.answer().await {
+            Heard::Events(header, events) => (header, events),
+            end => return end,
+        };
+        // Thousands of nodes that start together should cost one snapshot, not thousands.
+        while let Some(answer) = at_once(self.stream.message()).await {
+            match self.judged(answer) {
+                Heard::Events(header, events) => {
+                    news.0 = header.or(news.0);
+                    news.1.extend(events);
+                }
+                end => {
+                    self.waiting = Some(end);
+                    break;
+                }
+            }
+        }
+        Heard::Events(news.0, news.1)
+    }
+
+    async fn answer(&mut self) -> Heard {
+        if let Some(waiting) = self.waiting.take() {
+            return waiting;
+        }
+        let answer = self.stream.message().await;
+        self.judged(answer)
+    }
+
+    fn judged(&self, answer: Result<Option<WatchResponse>, tonic::Status>) -> Heard {
+        let cut = |why| Heard::Cut { why, is_young: self.since.elapsed() < YOUNG };
+        match answer {
+            Ok(Some(answer)) if answer.compact_revision != 0 => Heard::ReadAgain,
+            Ok(Some(answer)) if answer.canceled => cut(answer.cancel_reason),
+            Ok(Some(answer)) => Heard::Events(answer.header, answer.events),
+            Ok(None) => cut("it ended".to_owned()),
+            Err(status) => cut(said(&status)),
+        }
+    }
+}
+
+/// What a future gives without being waited for. Never waits, so that nothing is lost by dropping it.
+async fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
