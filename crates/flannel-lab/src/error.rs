@@ -60,6 +60,9 @@ pub enum LabError {
         /// The Debian package that holds it.
         package: &'static str,
     },
+    /// The programs of Kubernetes are not there.
+    #[error("no kube-apiserver in {}: build it with `make peers`, or name its folder in $KUBE_PEERS", .0.display())]
+    NoKubernetes(PathBuf),
     /// An etcd of too few or too many members.
     #[error("no etcd of {0} members: 1, 3 or 5 make sense")]
     Members(usize),

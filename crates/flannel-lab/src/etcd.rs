@@ -41,12 +41,13 @@ pub struct Entry {
 }
 
 impl Lab {
-    /// The lab's etcd, if that is its store.
+    /// The lab's etcd, if its store has one: Kubernetes has, too.
     pub fn etcd(&self) -> Result<Etcd<'_>> {
         match self.store_kind() {
-            Store::Etcd { .. } => Ok(Etcd { lab: self }),
-            other => {
-                Err(LabError::OtherStore { lab: self.name().to_owned(), store: other.name(), wanted: "etcd" })
+            Store::Etcd { .. } | Store::Kubernetes { .. } => Ok(Etcd::of(self)),
+            Store::Directory => {
+                let (lab, store) = (self.name().to_owned(), self.store_kind().name());
+                Err(LabError::OtherStore { lab, store, wanted: "etcd" })
             }
         }
     }
@@ -55,6 +56,10 @@ impl Lab {
 impl<'a> Etcd<'a> {
     /// Where flannel's keys are, unless flanneld is told another prefix.
     pub const PREFIX: &'static str = "/coreos.com/network";
+
+    pub(crate) fn of(lab: &'a Lab) -> Self {
+        Self { lab }
+    }
 
     /// What clients call a member.
     pub(crate) fn endpoint(member: &Node) -> String {
@@ -74,14 +79,9 @@ impl<'a> Etcd<'a> {
 
     /// Starts a member on what it has on its disk.
     pub fn start(&self, member: &Node) -> Result<()> {
-        let (program, more) = match self.lab.store_kind() {
-            Store::Etcd { program: Some(program), arguments, .. } => {
-                (program.display().to_string(), &**arguments)
-            }
-            _ => (SERVICE.to_owned(), &[][..]),
-        };
-        let words: Vec<_> =
-            [program].into_iter().chain(self.arguments(member)).chain(more.iter().cloned()).collect();
+        let (program, more) = self.lab.store_kind().etcd_program()?;
+        let words = [program.display().to_string()].into_iter().chain(self.arguments(member));
+        let words: Vec<_> = words.chain(more.iter().cloned()).collect();
         member.service(SERVICE).start(&words, |_| {})
     }
 

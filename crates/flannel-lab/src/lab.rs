@@ -241,8 +241,7 @@ impl Lab {
         self.write_record(options)?;
         self.boot()?;
         self.wire()?;
-        self.start_store()?;
-        self.write_net_conf(&options.net_conf)?;
+        self.start_store(&options.net_conf)?;
         if options.flanneld == Flanneld::Started {
             self.start_flanneld()?;
             self.add_pods(options.pods_per_node)?;

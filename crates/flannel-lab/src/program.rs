@@ -40,9 +40,14 @@ pub(crate) fn command(program: &str) -> Command {
 
 /// Names every program that is missing, with the packages to install, before anything is made.
 pub(crate) fn check_programs() -> Result<()> {
+    check_these(&NEEDED)
+}
+
+/// The same for some programs, with their packages.
+pub(crate) fn check_these(needed: &[(&str, &str)]) -> Result<()> {
     let path = search_path();
     let is_there = |program: &str| env::split_paths(&path).any(|folder| folder.join(program).is_file());
-    let missing: Vec<_> = NEEDED.iter().filter(|(program, _)| !is_there(program)).collect();
+    let missing: Vec<_> = needed.iter().filter(|(program, _)| !is_there(program)).collect();
     if missing.is_empty() {
         return Ok(());
     }

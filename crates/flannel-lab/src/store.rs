@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::etcd::Etcd;
 use crate::lab::Lab;
 use crate::machine::STORE;
-use crate::{LabError, Result, program};
+use crate::{LabError, Result, kubernetes, program};
 
 /// The most members of an etcd that the lab starts.
 const MOST_MEMBERS: usize = 5;
@@ -30,6 +30,11 @@ pub enum Store {
         /// Arguments for each member, besides the lab's own; of one that is given twice, the second holds.
         arguments: Vec<String>,
     },
+    /// In the nodes of a Kubernetes on a server of its own.
+    Kubernetes {
+        /// The folder of its programs; else what `$KUBE_PEERS` names, else the one that `make peers` fills.
+        programs: Option<PathBuf>,
+    },
 }
 
 impl Store {
@@ -43,6 +48,7 @@ impl Store {
         match self {
             Self::Directory => "directory",
             Self::Etcd { .. } => "etcd",
+            Self::Kubernetes { .. } => "kubernetes",
         }
     }
 
@@ -51,6 +57,7 @@ impl Store {
         match self {
             Self::Directory => 0,
             Self::Etcd { members, .. } => *members,
+            Self::Kubernetes { .. } => 1,
         }
     }
 
@@ -65,6 +72,21 @@ impl Store {
                 let program = Some(program::find_elsewhere("etcd", program, "ETCD", "etcd-server")?);
                 Ok(Self::Etcd { members, program, arguments })
             }
+            Self::Kubernetes { programs } => {
+                program::check_these(&[("curl", "curl"), ("openssl", "openssl")])?;
+                Ok(Self::Kubernetes { programs: Some(kubernetes::find_programs(programs)?) })
+            }
+        }
+    }
+
+    /// The etcd that it runs, if it runs one: the program, and what a user adds to its arguments.
+    pub(crate) fn etcd_program(&self) -> Result<(PathBuf, &[String])> {
+        match self {
+            Self::Etcd { program: Some(program), arguments, .. } => Ok((program.clone(), arguments)),
+            Self::Kubernetes { programs: Some(folder) } if folder.join("etcd").is_file() => {
+                Ok((folder.join("etcd"), &[]))
+            }
+            _ => Ok((program::find_elsewhere("etcd", None, "ETCD", "etcd-server")?, &[])),
         }
     }
 }
@@ -76,7 +98,8 @@ impl FromStr for Store {
         match name {
             "directory" => Ok(Self::Directory),
             "etcd" => Ok(Self::etcd(1)),
-            _ => Err("the lab knows directory, etcd".to_owned()),
+            "kubernetes" => Ok(Self::Kubernetes { programs: None }),
+            _ => Err("the lab knows directory, etcd, kubernetes".to_owned()),
         }
     }
 }
@@ -90,15 +113,21 @@ impl Lab {
                 let endpoints = self.servers().iter().map(Etcd::endpoint).collect::<Vec<_>>().join(",");
                 vec!["--etcd-endpoints".to_owned(), endpoints]
             }
+            Store::Kubernetes { .. } => kubernetes::STORE_ARGS.map(str::to_owned).to_vec(),
         }
     }
 
-    /// Starts the store's servers, and waits until they serve.
-    pub(crate) fn start_store(&self) -> Result<()> {
+    /// Starts the store's servers, and waits until they serve this net-conf.
+    pub(crate) fn start_store(&self, net_conf: &str) -> Result<()> {
         match self.store_kind() {
-            Store::Directory => Ok(()),
-            Store::Etcd { .. } => self.etcd()?.start_all(),
+            Store::Directory => {}
+            Store::Etcd { .. } => self.etcd()?.start_all()?,
+            Store::Kubernetes { .. } => {
+                self.kubernetes()?.start_all()?;
+                self.kubernetes()?.populate(net_conf)?;
+            }
         }
+        self.write_net_conf(net_conf)
     }
 
     /// Writes a new net-conf.json into the store.
@@ -106,6 +135,7 @@ impl Lab {
         match self.store_kind() {
             Store::Directory => program::write(self.store().join("config.json"), text),
             Store::Etcd { .. } => self.etcd()?.put(&format!("{}/config", Etcd::PREFIX), text),
+            Store::Kubernetes { .. } => self.kubernetes()?.write_net_conf(text),
         }
     }
 }
@@ -116,10 +146,10 @@ mod tests {
 
     #[test]
     fn every_store_is_found_by_its_name() {
-        for store in [Store::Directory, Store::etcd(1)] {
+        for store in [Store::Directory, Store::etcd(1), Store::Kubernetes { programs: None }] {
             assert_eq!(store.name().parse(), Ok(store));
         }
-        assert_eq!("consul".parse::<Store>(), Err("the lab knows directory, etcd".to_owned()));
+        assert_eq!("consul".parse::<Store>(), Err("the lab knows directory, etcd, kubernetes".to_owned()));
     }
 
     #[test]

@@ -3,10 +3,12 @@
 use anyhow::Context;
 use flannel_lab::{Entry, Lab, Node, Store};
 use flannel_leases::Directory;
-use flannel_plan::family::ByFamily;
+use flannel_plan::annotations::{AnnotationPrefix, from_annotations};
+use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::lease::{Announcement, Lease, subnets_from_key};
 use flannel_plan::mac::Mac;
 use ipnet::IpNet;
+use serde_json::Value;
 
 /// One node's lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,6 +44,7 @@ pub fn leases_of(lab: &Lab) -> anyhow::Result<Vec<LabLease>> {
     let mut leases = match lab.store_kind() {
         Store::Directory => in_directory(lab)?,
         Store::Etcd { .. } => in_etcd(lab)?,
+        Store::Kubernetes { .. } => in_kubernetes(lab)?,
     };
     leases.sort_by(|one, other| one.subnets.cmp(&other.subnets));
     Ok(leases)
@@ -65,6 +68,22 @@ fn in_etcd(lab: &Lab) -> anyhow::Result<Vec<LabLease>> {
         Ok(LabLease::new(node.to_owned(), &subnets_from_key(&entry.key)?, &announcement))
     };
     entries.iter().map(lease).collect()
+}
+
+/// The nodes that flannel has annotated, with the pod subnets that the controller gave them.
+fn in_kubernetes(lab: &Lab) -> anyhow::Result<Vec<LabLease>> {
+    let nodes = lab.kubernetes()?.get("/api/v1/nodes")?;
+    let nodes = nodes["items"].as_array().cloned().unwrap_or_default();
+    let lease = |node: &Value| {
+        let name = node["metadata"]["name"].as_str().unwrap_or_default();
+        let annotations = serde_json::from_value(node["metadata"]["annotations"].clone()).unwrap_or_default();
+        let announcement = from_annotations(&annotations, &AnnotationPrefix::default()).ok().flatten()?;
+        let cidrs: Vec<IpNet> = serde_json::from_value(node["spec"]["podCIDRs"].clone()).unwrap_or_default();
+        let of = |family: Family| cidrs.iter().copied().find(|cidr| Family::of_net(*cidr) == family);
+        let subnets = ByFamily { v4: of(Family::V4), v6: of(Family::V6) };
+        Some(LabLease::new(name.to_owned(), &subnets, &announcement))
+    };
+    Ok(nodes.iter().filter_map(lease).collect())
 }
 
 fn vtep(detail: &str) -> Option<Mac> {

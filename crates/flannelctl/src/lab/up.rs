@@ -32,7 +32,7 @@ pub struct UpArguments {
     /// Take this net-conf.json instead of --backend and --dual-stack
     #[arg(long, value_name = "FILE", conflicts_with_all = ["backend", "dual_stack"])]
     net_conf: Option<PathBuf>,
-    /// Where leases are kept: directory, or an etcd that the lab starts
+    /// Where leases are kept: directory, etcd or kubernetes; the lab starts their servers
     #[arg(long, default_value = "directory")]
     store: Store,
     /// How many members that etcd has
@@ -92,7 +92,7 @@ impl UpArguments {
             (Store::Etcd { program, arguments, .. }, Some(members)) => {
                 Store::Etcd { members, program, arguments }
             }
-            (Store::Directory, Some(_)) => bail!("--etcd-members is for --store etcd"),
+            (_, Some(_)) => bail!("--etcd-members is for --store etcd"),
             (store, _) => store,
         };
         Ok(LabOptions {
