@@ -1,0 +1,113 @@
+//! A lab on a store whose nodes run ours, Go's, or a stand-in for Go's.
+
+use std::ops::Deref;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use cluster_tests::{Cluster, is_ready, options};
+use flannel_lab::{Entry, LabOptions, Node, Store, Topology, wait_for};
+
+use crate::lease::{is_at, subnet_of};
+
+/// How long a condition may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A Go flanneld, if there is one.
+pub fn go_flanneld() -> Option<PathBuf> {
+    std::env::var_os("GO_FLANNELD").filter(|path| !path.is_empty()).map(PathBuf::from)
+}
+
+/// What runs on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// Our flanneld.
+    Ours,
+    /// Go's.
+    Go,
+}
+
+/// A lab of one test, with its store.
+#[derive(Debug)]
+pub struct Fleet {
+    cluster: Cluster,
+}
+
+impl Deref for Fleet {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        &self.cluster
+    }
+}
+
+impl Fleet {
+    /// So many nodes of one segment on an etcd of so many members; nothing is started.
+    pub fn etcd(name: &str, nodes: usize, members: usize, net_conf: &str) -> Self {
+        let topology = Topology::flat(nodes).unwrap();
+        Self::up(name, LabOptions { topology, store: Store::etcd(members), ..options(net_conf) })
+    }
+
+    /// Any lab.
+    pub fn up(name: &str, options: LabOptions) -> Self {
+        Self { cluster: Cluster::up(name, options) }
+    }
+
+    /// Any lab, while no other is up.
+    pub fn alone(name: &str, options: LabOptions) -> Self {
+        Self { cluster: Cluster::alone(name, options) }
+    }
+
+    /// All nodes with a ready flanneld of ours and a pod, that know each other.
+    pub fn running(self) -> Self {
+        self.start_all(Program::Ours);
+        self
+    }
+
+    /// Starts the same program on all nodes, gives each a pod, and waits until they know each other.
+    pub fn start_all(&self, program: Program) {
+        self.nodes().iter().for_each(|node| start(node, program));
+        self.nodes().iter().for_each(is_ready);
+        self.nodes().iter().for_each(|node| _ = node.add_pod("pod1").unwrap());
+        self.wait_all_reach();
+    }
+
+    /// Waits until every pod reaches every other one.
+    pub fn wait_all_reach(&self) {
+        for from in self.nodes() {
+            let from = from.pods().unwrap().remove(0);
+            for to in self.pods().unwrap().iter().filter(|to| to.node().name() != from.node().name()) {
+                to.addresses().for_each(|address| _ = from.wait_ping(address, PATIENCE).unwrap());
+            }
+        }
+    }
+
+    /// The one lease in etcd that announces a node's address.
+    pub fn etcd_lease(&self, node: &Node) -> Entry {
+        let leases = self.cluster.etcd().unwrap().leases().unwrap();
+        let mut own: Vec<_> = leases.into_iter().filter(|lease| is_at(lease, node.v4())).collect();
+        assert_eq!(own.len(), 1, "{} holds one lease: {own:?}", node.name());
+        own.remove(0)
+    }
+
+    /// The IPv4 subnet of a node's lease in etcd.
+    pub fn etcd_subnet(&self, node: &Node) -> String {
+        subnet_of(&self.etcd_lease(node).key)
+    }
+}
+
+/// Starts a program on a node, in place of the one that ran there.
+pub fn start(node: &Node, program: Program) {
+    let none = [""; 0];
+    match program {
+        Program::Ours => node.start_flanneld(none).unwrap(),
+        Program::Go => node.start_program(&go_flanneld().unwrap(), none).unwrap(),
+    }
+}
+
+/// Waits for a condition, and gives the time that took.
+#[track_caller]
+pub fn time_to(what: &str, limit: Duration, mut look: impl FnMut() -> bool) -> Duration {
+    let start = Instant::now();
+    wait_for(what, limit, || if look() { Ok(()) } else { Err("not yet".to_owned()) }).unwrap();
+    start.elapsed()
+}

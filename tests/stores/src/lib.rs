@@ -1,0 +1,23 @@
+//! What the tests of lease stores share: a harness that counts what it cannot run, fleets on a store, leases as Go
+//! writes them, a watch on the kernel, and a cable to the store that can be cut.
+//!
+//! Everything looks from outside, with the programs an operator has, so that no test trusts the code that it tests.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "only tests use it, and a test stops at the first surprise"
+)]
+
+mod fleet;
+mod harness;
+mod kernel;
+mod lease;
+mod scenario;
+
+pub use fleet::{Fleet, Program, go_flanneld, start, time_to};
+pub use harness::run;
+pub use kernel::Watch;
+pub use lease::{GoLease, vtep};
+pub use scenario::{Need, Scenario, not_run, tell};

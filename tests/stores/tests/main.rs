@@ -1,0 +1,19 @@
+//! Whole clusters on etcd and Kubernetes. Needs root, a built flanneld and flannel-cni, and an etcd: `$ETCD`, or the
+//! one on the PATH.
+//!
+//! A word on the command line chooses scenarios whose `module::name` contains it. `--peers` adds what needs the
+//! programs of `make peers`; `GO_FLANNELD` names a Go flanneld for mixed fleets.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test stops at the first surprise"
+)]
+
+mod fleet_etcd;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    store_tests::run(&[fleet_etcd::SCENARIOS].concat())
+}
