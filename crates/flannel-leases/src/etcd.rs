@@ -43,7 +43,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK_AT_FILES_EVERY: Duration = Duration::from_secs(60);
 
 /// How etcd is reached, and where in it flannel's keys are.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EtcdOptions {
     /// `http://HOST:PORT` or `https://HOST:PORT`; tried in turn.
     pub endpoints: Vec<String>,
@@ -72,6 +72,8 @@ pub struct Etcd {
     watch: Option<Watch>,
     ttl: Duration,
     look_at_files: Instant,
+    /// When to read everything again after the watch was cut.
+    pause: Option<Instant>,
     /// The version of the table that the last snapshot told; none if it has to be told again.
     told: Option<u64>,
 }
@@ -88,6 +90,7 @@ impl Etcd {
             watch: None,
             ttl: TTL,
             look_at_files: Instant::now() + LOOK_AT_FILES_EVERY,
+            pause: None,
             told: None,
         })
     }
@@ -110,12 +113,12 @@ impl Etcd {
         self.follow_own();
     }
 
-    /// Keeps alive what this node holds now, whoever gave it a life.
+    /// Keeps alive what this node holds now, whoever gave it a life; also what does not fit the config, for as
+    /// long as there is nothing better.
     fn follow_own(&mut self) {
-        let config = self.table.config().ok();
-        if let Some((_, own)) = self.node.own(&self.table, config) {
-            self.keeper.follow(own.lease_id);
-        }
+        let own = self.node.own(&self.table, self.table.config().ok());
+        let any = || self.table.entries().find(|(name, entry)| self.node.owns(name, entry));
+        self.keeper.follow(own.or_else(any).map_or(0, |(_, entry)| entry.lease_id));
     }
 
     async fn claim(&mut self) -> Result<Lease, StoreError> {
@@ -200,13 +203,17 @@ impl Etcd {
     /// Waits for news, or does what is due.
     async fn wait(&mut self) -> Result<(), EtcdError> {
         let Some(watch) = &mut self.watch else {
+            if self.pause.is_some() {
+                until(self.pause).await;
+                self.pause = None;
+            }
             self.read().await?;
             self.watch = Some(Watch::open(&mut self.client, &self.table).await?);
             return Ok(());
         };
         tokio::select! {
             answer = watch.next() => self.hear(answer)?,
-            () = until(self.keeper.due()) => self.keep_alive().await?,
+            () = until(self.keeper.due()) => self.keep_alive().await,
             () = until(self.table.forget_next()) => self.table.forget_old(),
             () = until(Some(self.look_at_files).filter(|_| self.client.uses_files())) => {
                 self.look_at_files = Instant::now() + LOOK_AT_FILES_EVERY;
@@ -233,20 +240,26 @@ impl Etcd {
                 if is_young {
                     return Err(EtcdError::Refused { endpoint, act: "tell of changes", reason: why });
                 }
+                self.pause = Some(Instant::now() + jitter(self.table.len()));
                 info!(endpoint, reason = why, "the watch of etcd was cut; reading everything again");
             }
         }
         Ok(())
     }
 
-    async fn keep_alive(&mut self) -> Result<(), EtcdError> {
-        if let Some(lease_id) = self.keeper.followed() {
-            let left = self.keeper.keep_alive(&mut self.client, lease_id).await?;
-            if left.is_zero() {
-                self.watch = None; // to see by a whole read what is left of our key
-            }
+    /// Keeps our lease alive. A failure does not stop us from listening: it is told as a fault, and tried again.
+    async fn keep_alive(&mut self) {
+        let Some(lease_id) = self.keeper.followed() else { return };
+        let was_in_trouble = self.keeper.trouble.is_some();
+        match self.keeper.keep_alive(&mut self.client, lease_id).await {
+            // To see by a whole read what is left of our key.
+            Ok(left) if left.is_zero() => self.watch = None,
+            Ok(_) => {}
+            Err(why) => self.keeper.put_off(why.to_string()),
         }
-        Ok(())
+        if was_in_trouble != self.keeper.trouble.is_some() {
+            self.told = None;
+        }
     }
 
     fn snapshot(&self) -> Snapshot {
@@ -256,7 +269,13 @@ impl Etcd {
         let mut peers: Vec<Arc<Lease>> = others.filter_map(|(_, entry)| entry.lease.clone()).collect();
         peers.sort_by_key(|lease| lease.subnets);
         let mut faults = self.table.faults();
-        faults.extend(self.loss().filter(|_| own.is_none()));
+        match own {
+            None => faults.extend(self.loss()),
+            Some((name, _)) => faults.extend(self.keeper.trouble.as_ref().map(|why| Fault {
+                file: PathBuf::from(self.table.keys.lease(name)),
+                reason: format!("could not be kept alive: {why}"),
+            })),
+        }
         Snapshot {
             own: own.and_then(|(_, entry)| entry.lease.clone()),
             own_is_damaged: own.is_some_and(|(_, entry)| entry.fault.is_some()),
@@ -324,6 +343,12 @@ async fn until(moment: Option<Instant>) {
         Some(moment) => tokio::time::sleep_until(moment.into()).await,
         None => std::future::pending().await,
     }
+}
+
+/// When etcd cuts its watches, all nodes come back at once and read everything: the more they are, the more
+/// they should spread.
+fn jitter(nodes: usize) -> Duration {
+    Duration::from_millis(dice() % u64::try_from(nodes).unwrap_or(u64::MAX).saturating_add(1))
 }
 
 fn dice() -> u64 {

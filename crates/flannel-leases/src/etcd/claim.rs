@@ -85,7 +85,8 @@ impl Life {
 
 impl Node {
     /// Whether a key is this node's: Go flannel knows nodes by their address, so that is what counts. A key that
-    /// this node made is its own also after its address changed.
+    /// this node made is its own also after its address changed. A key that was never readable is nobody's: it
+    /// may be another's, so its subnet is not touched.
     pub(super) fn owns(&self, name: &str, entry: &Entry) -> bool {
         let same_address = || {
             let (said, lease) = (self.said.as_ref()?, entry.lease.as_ref()?);
@@ -96,12 +97,7 @@ impl Node {
             let same = (&*held.name, held.created, held.lease_id) == (name, entry.created, entry.lease_id);
             Some(same && held.lease_id != 0)
         };
-        let is_damaged = || {
-            let had = [self.held.as_ref().map(|held| held.subnets), Some(self.previous)];
-            let never_read = self.said.is_some() && entry.lease.is_none();
-            never_read && entry.subnets.is_some() && had.contains(&entry.subnets)
-        };
-        same_address().unwrap_or(false) || same_key().unwrap_or(false) || is_damaged()
+        same_address().unwrap_or(false) || same_key().unwrap_or(false)
     }
 
     /// The key that this node holds: of its own the one that fits the config, and of those the oldest.

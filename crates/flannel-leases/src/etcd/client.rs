@@ -52,6 +52,8 @@ pub(super) struct Client {
     password: Secret,
     token: Option<MetadataValue<Ascii>>,
     is_away: bool,
+    /// Why the certificates in the files cannot be used now.
+    files_fault: Option<String>,
 }
 
 /// Why a call has no answer.
@@ -84,6 +86,7 @@ impl Client {
             password: options.password.clone(),
             token: None,
             is_away: false,
+            files_fault: None,
             endpoints,
         };
         for endpoint in &client.endpoints {
@@ -165,18 +168,18 @@ impl Client {
     /// Files that cannot be used leave it as it is.
     pub(super) fn follow_files(&mut self) -> bool {
         let Some(endpoint) = self.endpoints.get(self.current) else { return false };
-        match self.tls.read().and_then(|new| settings(endpoint, &new).map(|_| new)) {
-            Ok(new) if new == self.tls_content => false,
-            Ok(_) => {
-                info!("the certificates for etcd have changed; connecting anew");
-                self.line = None;
-                true
-            }
-            Err(why) => {
-                warn!(error = %why, "the new certificates for etcd cannot be used; the old connection stays");
-                false
-            }
+        let new = self.tls.read().and_then(|new| settings(endpoint, &new).map(|_| new));
+        let fault = new.as_ref().err().map(ToString::to_string);
+        if let Some(why) = fault.as_ref().filter(|why| self.files_fault.as_ref() != Some(why)) {
+            warn!(error = why, "the certificates for etcd cannot be used; the old connection stays");
         }
+        self.files_fault = fault;
+        let is_changed = new.is_ok_and(|new| new != self.tls_content);
+        if is_changed {
+            info!("the certificates for etcd have changed; connecting anew");
+            self.line = None;
+        }
+        is_changed
     }
 
     async fn try_once<Q, A>(&mut self, call: Call, requests: Vec<Q>) -> Result<(A, Streaming<A>), Trouble>

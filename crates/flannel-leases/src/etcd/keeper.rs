@@ -11,22 +11,28 @@ use super::messages::{
 const GRANT: Call = Call { path: LEASE_GRANT, act: "grant a lease", stays_open: false };
 const KEEP_ALIVE: Call = Call { path: LEASE_KEEP_ALIVE, act: "keep a lease alive", stays_open: false };
 
+const RETRY: Duration = Duration::from_secs(60);
+
 /// The etcd lease of this node.
 pub(super) struct Keeper {
     margin: Duration,
     followed: Option<Followed>,
     /// Granted for a claim that was overtaken: the next one takes it.
     spare: Option<i64>,
+    /// Why it could not be kept alive at the last try.
+    pub trouble: Option<String>,
 }
 
 struct Followed {
     lease_id: i64,
     due: Instant,
+    /// How long after the last success the next try is due.
+    interval: Duration,
 }
 
 impl Keeper {
     pub(super) fn new(margin: Duration) -> Self {
-        Self { margin, followed: None, spare: None }
+        Self { margin, followed: None, spare: None, trouble: None }
     }
 
     /// Has a lease granted, unless there is one left.
@@ -55,13 +61,21 @@ impl Keeper {
         if lease_id == 0 {
             self.followed = None;
         } else if self.followed() != Some(lease_id) {
-            self.followed = Some(Followed { lease_id, due: Instant::now() });
+            self.followed = Some(Followed { lease_id, due: Instant::now(), interval: RETRY });
         }
     }
 
     /// The lease that is kept alive.
     pub(super) fn followed(&self) -> Option<i64> {
         self.followed.as_ref().map(|followed| followed.lease_id)
+    }
+
+    /// The last try failed: the next one is due soon.
+    pub(super) fn put_off(&mut self, trouble: String) {
+        self.trouble = Some(trouble);
+        if let Some(followed) = &mut self.followed {
+            followed.due = Instant::now() + followed.interval.min(RETRY);
+        }
     }
 
     /// When it has to be kept alive next.
@@ -80,8 +94,9 @@ impl Keeper {
         if ttl.is_zero() {
             self.lost(lease_id);
         } else {
-            let due = Instant::now() + interval(ttl, self.margin);
-            self.followed = Some(Followed { lease_id, due });
+            let interval = interval(ttl, self.margin);
+            self.followed = Some(Followed { lease_id, due: Instant::now() + interval, interval });
+            self.trouble = None;
         }
         Ok(ttl)
     }

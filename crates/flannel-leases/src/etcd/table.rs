@@ -215,6 +215,12 @@ impl Table {
         self.entries.iter().map(|(name, entry)| (&**name, entry))
     }
 
+    /// How many keys there are.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// What a key says.
     pub(super) fn entry(&self, name: &str) -> Option<&Entry> {
         self.entries.get(name)
     }
@@ -285,13 +291,9 @@ impl Entry {
         }
     }
 
-    /// Whether a snapshot would tell the difference.
+    /// Whether a snapshot would tell the difference. Go renews by writing the same value again: that is no news.
     fn says_other(&self, new: &Self) -> bool {
-        self.lease != new.lease
-            || self.fault != new.fault
-            || self.remembered != new.remembered
-            || self.created != new.created
-            || self.lease_id != new.lease_id
+        self.lease != new.lease || self.fault != new.fault || self.remembered != new.remembered
     }
 }
 

@@ -46,7 +46,9 @@ impl Cluster {
                 child: None,
             })
             .collect();
-        let dir = TempDir::new().unwrap();
+        // In memory, where there is such a place: etcd waits for the disk after every step.
+        let memory = Path::new("/dev/shm");
+        let dir = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.unwrap();
         Self { dir, members, flags: flags.to_vec(), scheme, ctl_flags: Vec::new() }
     }
 
@@ -97,6 +99,7 @@ impl Cluster {
                 &self.peer_url(n),
             ])
             .args(["--initial-cluster", &self.initial_cluster(), "--logger", "zap"])
+            .args(["--heartbeat-interval", "50", "--election-timeout", "500"])
             .args(&self.flags)
             .env("ETCD_UNSUPPORTED_ARCH", std::env::consts::ARCH)
             .stdin(Stdio::null())

@@ -89,6 +89,14 @@ impl Stage {
         (answer["ttl"].as_i64().unwrap(), answer["granted-ttl"].as_i64().unwrap())
     }
 
+    /// Grows by one with every change.
+    pub fn revision(&self) -> i64 {
+        let answer = self.cluster.ctl(&["get", "--write-out", "json", "nothing"]);
+        let answer: serde_json::Value = serde_json::from_str(&answer).unwrap();
+        answer["header"]["revision"].as_i64().unwrap()
+    }
+
+    /// How many etcd leases there are.
     pub fn leases(&self) -> usize {
         self.cluster.ctl(&["lease", "list"]).lines().count() - 1
     }
