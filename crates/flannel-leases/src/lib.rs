@@ -7,7 +7,7 @@ mod directory;
 mod error;
 pub mod etcd;
 mod inotify;
-mod kubernetes;
+pub mod kubernetes;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -20,7 +20,6 @@ use flannel_plan::lease::{Announcement, Lease};
 
 pub use directory::Directory;
 pub use error::StoreError;
-pub use kubernetes::{Kubernetes, KubernetesError, KubernetesOptions, NoPodCidr};
 
 /// Where nodes claim their subnets and learn of each other.
 pub trait LeaseStore {

@@ -148,12 +148,17 @@ fn published_address(
     address.filter(|_| is_published)
 }
 
+/// Whether flannel runs on the node, and keeps its lease there.
+pub fn is_managed(annotations: &BTreeMap<String, String>, prefix: &AnnotationPrefix) -> bool {
+    annotations.get(&prefix.key(MANAGED)).is_some_and(|managed| managed == "true")
+}
+
 /// What a node says of itself; nothing if flannel does not run there.
 pub fn from_annotations(
     annotations: &BTreeMap<String, String>,
     prefix: &AnnotationPrefix,
 ) -> Result<Option<Announcement>, AnnotationError> {
-    if annotations.get(&prefix.key(MANAGED)).is_none_or(|managed| managed != "true") {
+    if !is_managed(annotations, prefix) {
         return Ok(None);
     }
     let mut detail = ByFamily::default();

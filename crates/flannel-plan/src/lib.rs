@@ -21,6 +21,7 @@ pub mod mac;
 mod number;
 pub mod ownership;
 pub mod peers;
+pub mod pod_cidrs;
 pub mod report;
 pub mod state;
 pub mod subnet_env;

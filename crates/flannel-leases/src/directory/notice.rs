@@ -4,16 +4,13 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::inotify::{self, CreateFlags, Event, ReadFlags, Reader, WatchFlags};
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
+use rustix::fs::inotify::{Event, ReadFlags};
 
 use super::{CONFIG, LEASES, lease_file, leases_of};
 use crate::StoreError;
+use crate::inotify::{GONE, Inotify};
 
 /// What may have changed since the last look, beyond what a file's stamp tells.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -35,11 +32,10 @@ impl Suspects {
     }
 
     fn note(&mut self, event: &Event<'_>, directory: i32) {
-        let gone = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::UNMOUNT | ReadFlags::IGNORED;
-        if event.events().intersects(gone | ReadFlags::QUEUE_OVERFLOW) {
+        if event.events().intersects(GONE | ReadFlags::QUEUE_OVERFLOW) {
             self.look = true;
             self.all = true;
-            self.lost |= event.wd() == directory && event.events().intersects(gone);
+            self.lost |= event.wd() == directory && event.events().intersects(GONE);
             return;
         }
         let Some(name) = event.file_name().and_then(|name| name.to_str().ok()) else { return };
@@ -55,7 +51,7 @@ impl Suspects {
 /// A watch over one store.
 #[derive(Debug)]
 pub(super) struct Notices {
-    events: AsyncFd<OwnedFd>,
+    events: Inotify,
     dir: PathBuf,
     directory: i32,
 }
@@ -64,10 +60,8 @@ impl Notices {
     /// Begins to watch; needs a tokio runtime.
     pub(super) fn begin(dir: &Path) -> Result<Self, StoreError> {
         let wrong = |cause: io::Error| StoreError::Watch { path: dir.to_owned(), cause };
-        let events = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)
-            .map_err(|errno| wrong(errno.into()))?;
-        let directory = watch(&events, dir).map_err(wrong)?;
-        let events = readable(events).map_err(wrong)?;
+        let events = Inotify::new().map_err(wrong)?;
+        let directory = events.watch(dir).map_err(wrong)?;
         Ok(Self { events, dir: dir.to_owned(), directory })
     }
 
@@ -75,7 +69,7 @@ impl Notices {
     /// that directory may be made, or replaced, at any time.
     pub(super) fn follow_leases(&self) -> Result<(), StoreError> {
         let path = leases_of(&self.dir);
-        match watch(self.events.get_ref(), &path) {
+        match self.events.watch(&path) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(StoreError::Watch { path, cause }),
             _ => Ok(()),
         }
@@ -85,46 +79,10 @@ impl Notices {
     pub(super) async fn wait(&self, suspects: &mut Suspects) -> Result<(), StoreError> {
         let wrong = |cause| StoreError::Watch { path: self.dir.clone(), cause };
         while !suspects.look {
-            let mut ready = self.events.readable().await.map_err(wrong)?;
-            if let Ok(Err(cause)) = ready.try_io(|events| self.drain(events.get_ref(), suspects)) {
-                return Err(wrong(cause));
-            }
+            self.events.wait(|event| suspects.note(event, self.directory)).await.map_err(wrong)?;
         }
         Ok(())
     }
-
-    /// Takes every event that is there; gives `WouldBlock` in the end, which is how tokio learns of it.
-    fn drain(&self, events: &OwnedFd, suspects: &mut Suspects) -> io::Result<()> {
-        let mut buffer = [MaybeUninit::uninit(); 4096];
-        let mut reader = Reader::new(events, &mut buffer);
-        loop {
-            let event = reader.next()?;
-            suspects.note(&event, self.directory);
-        }
-    }
-}
-
-#[allow(
-    deprecated,
-    reason = "unsound only for values whose descriptor changes or closes early; an `OwnedFd` does neither, \
-              and the successor is an unsafe function"
-)]
-fn readable(events: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::with_interest(events, Interest::READABLE)
-}
-
-fn watch(events: &OwnedFd, path: &Path) -> io::Result<i32> {
-    // Not `MODIFY`: a file that is being written is looked at when the writer closes it.
-    let flags = WatchFlags::CREATE
-        | WatchFlags::CLOSE_WRITE
-        | WatchFlags::MOVED_TO
-        | WatchFlags::MOVED_FROM
-        | WatchFlags::DELETE
-        | WatchFlags::DELETE_SELF
-        | WatchFlags::MOVE_SELF
-        | WatchFlags::ATTRIB
-        | WatchFlags::ONLYDIR;
-    Ok(inotify::add_watch(events, path, flags)?)
 }
 
 #[cfg(test)]
@@ -135,8 +93,7 @@ mod tests {
 
     fn noticed(notices: &Notices) -> Suspects {
         let mut suspects = Suspects::default();
-        let end = notices.drain(notices.events.get_ref(), &mut suspects).unwrap_err();
-        assert_eq!(end.kind(), io::ErrorKind::WouldBlock);
+        notices.events.take(|event| suspects.note(event, notices.directory));
         suspects
     }
 

@@ -1,0 +1,212 @@
+//! The Kubernetes store: a node's lease is its podCIDR and the annotations of its Node object, as Go flannel
+//! writes them. Takes announcements, gives snapshots; the net-conf is a file, as a ConfigMap is mounted.
+//!
+//! One task follows the nodes, one keeps the condition NetworkUnavailable right; the store itself publishes and
+//! puts snapshots together.
+
+mod access;
+mod board;
+mod client;
+mod clock;
+mod condition;
+mod connection;
+mod error;
+mod follow;
+mod identity;
+mod kubeconfig;
+mod net_conf;
+mod node;
+mod nodes;
+mod notice;
+mod own;
+mod pace;
+mod publish;
+mod secret;
+mod tls;
+mod wire;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use flannel_plan::annotations::AnnotationPrefix;
+use flannel_plan::lease::{Announcement, Lease};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::{Fault, LeaseStore, Readiness, Snapshot, StoreError};
+use access::{Access, Hints};
+use board::{Board, State};
+use client::Client;
+use condition::{Teller, Word};
+use follow::Follower;
+use identity::Identity;
+use net_conf::NetConf;
+use own::OwnLease;
+use publish::Complaint;
+
+pub use error::{KubernetesError, NoPodCidr};
+
+/// How long a node may be not ready before Kubernetes is told.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the operator says about the store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubernetesOptions {
+    /// The address of the API server, in place of that of the kubeconfig.
+    pub api_url: Option<String>,
+    /// A kubeconfig; without one and without an address, what Kubernetes gives every pod is used.
+    pub kubeconfig: Option<PathBuf>,
+    /// The name of this node's object.
+    pub node_name: Option<String>,
+    /// The name and the namespace of the daemon's pod, which tell the node's name where it is not given.
+    pub pod: Option<(String, String)>,
+    /// What the names of the annotations begin with.
+    pub prefix: AnnotationPrefix,
+    /// The file of the net-conf.
+    pub net_conf: PathBuf,
+    /// Whether the condition NetworkUnavailable is kept.
+    pub set_condition: bool,
+}
+
+/// A lease store in a Kubernetes cluster.
+pub struct Kubernetes {
+    prefix: AnnotationPrefix,
+    client: Arc<Client>,
+    identity: Arc<Identity>,
+    board: Arc<Board>,
+    changes: watch::Receiver<u64>,
+    net_conf: NetConf,
+    words: Option<watch::Sender<Option<Word>>>,
+    /// How long a node may be not ready before Kubernetes is told.
+    patience: Duration,
+    tasks: JoinSet<()>,
+    /// The last announcement that is on the node.
+    published: Option<Announcement>,
+    complaint: Complaint,
+    has_told: bool,
+}
+
+impl Kubernetes {
+    /// Opens the store. Asks nobody yet: only what can be judged at once is.
+    pub fn open(options: KubernetesOptions) -> Result<Self, StoreError> {
+        let of_pod = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let (host, port) = (of_pod("KUBERNETES_SERVICE_HOST"), of_pod("KUBERNETES_SERVICE_PORT"));
+        let access = Access::find(Hints {
+            api_url: options.api_url.as_deref().filter(|url| !url.is_empty()),
+            kubeconfig: options.kubeconfig.as_deref().filter(|path| !path.as_os_str().is_empty()),
+            pod: host.as_deref().zip(port.as_deref()),
+        })?;
+        let board = Arc::new(Board::default());
+        Ok(Self {
+            prefix: options.prefix,
+            client: Arc::new(Client::new(access)),
+            identity: Arc::new(Identity::new(options.node_name, options.pod)?),
+            changes: board.listen(),
+            board,
+            net_conf: NetConf::new(options.net_conf),
+            words: options.set_condition.then(|| watch::Sender::new(None)),
+            patience: PATIENCE,
+            tasks: JoinSet::new(),
+            published: None,
+            complaint: Complaint::default(),
+            has_told: false,
+        })
+    }
+
+    /// Changes how long a node may be not ready before Kubernetes is told; a minute unless something else is said.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { patience, ..self }
+    }
+
+    /// Starts the tasks, once; they end with the store.
+    fn start(&mut self) {
+        if !self.tasks.is_empty() {
+            return;
+        }
+        let (client, board, identity) =
+            (Arc::clone(&self.client), Arc::clone(&self.board), Arc::clone(&self.identity));
+        if let Some(words) = &self.words {
+            let (client, board, identity) = (Arc::clone(&client), Arc::clone(&board), Arc::clone(&identity));
+            let teller =
+                Teller { client, board, identity, words: words.subscribe(), patience: self.patience };
+            self.tasks.spawn(teller.run());
+        }
+        self.tasks.spawn(Follower { client, board, identity, prefix: self.prefix.clone() }.run());
+    }
+
+    /// All that is known now; none before all nodes were listed.
+    fn snapshot(&self, state: &State) -> Option<Snapshot> {
+        let nodes = state.nodes.as_ref().filter(|_| state.is_whole)?;
+        let config = self.net_conf.config();
+        let mut faults: Vec<Fault> = self.net_conf.fault().cloned().into_iter().collect();
+        let (mut own, mut public) = (OwnLease::default(), Default::default());
+        match &nodes.own {
+            None => faults.push(nodes.no_own()),
+            Some(node) => {
+                own = node.lease(config.as_ref().ok().copied(), self.published.as_ref(), &self.prefix);
+                public = node.public;
+                faults.extend(node.faults());
+            }
+        }
+        faults.extend(nodes.faults());
+        Some(Snapshot {
+            config: config.cloned(),
+            own: own.lease,
+            own_is_damaged: own.is_damaged,
+            public,
+            peers: nodes.peers(),
+            faults,
+        })
+    }
+}
+
+impl LeaseStore for Kubernetes {
+    async fn publish(&mut self, announcement: &Announcement) -> Result<Lease, StoreError> {
+        self.start();
+        self.net_conf.look();
+        let published = self.put(announcement).await;
+        if published.is_ok() {
+            self.published = Some(announcement.clone());
+            // What we wrote ourselves is worth a snapshot, also if the node has not changed by it.
+            self.board.ring();
+        }
+        published
+    }
+
+    async fn next(&mut self) -> Result<Snapshot, StoreError> {
+        self.start();
+        let mut is_new = !self.has_told;
+        loop {
+            is_new |= self.net_conf.look();
+            {
+                let board = Arc::clone(&self.board);
+                let mut state = board.look();
+                if let Some(trouble) = state.trouble.take() {
+                    self.has_told = false;
+                    return Err(trouble.into());
+                }
+                is_new |= self.changes.has_changed().unwrap_or(false);
+                if is_new
+                    && !state.is_away()
+                    && let Some(snapshot) = self.snapshot(&state)
+                {
+                    self.changes.mark_unchanged();
+                    self.has_told = true;
+                    return Ok(snapshot);
+                }
+            }
+            tokio::select! {
+                _ = self.changes.changed() => is_new = true,
+                () = self.net_conf.noticed() => {}
+            }
+        }
+    }
+
+    fn tell(&mut self, readiness: &Readiness) {
+        if let Some(words) = &self.words {
+            words.send_modify(|word| *word = Some(Word::after(word.as_ref(), readiness, Instant::now())));
+        }
+    }
+}

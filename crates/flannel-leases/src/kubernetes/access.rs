@@ -1,0 +1,153 @@
+//! Where the API server is, and how this node shows who it is: from flags, a kubeconfig, or the pod's own files.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use http::Uri;
+use http::uri::Scheme;
+
+use super::error::KubernetesError;
+use super::kubeconfig;
+use super::secret::Secret;
+
+const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+
+/// Where the API server is, and how this node shows who it is.
+#[derive(Clone, Debug)]
+pub(super) struct Access {
+    pub server: Server,
+    /// The name in the server's certificate, if it is not the host's.
+    pub server_name: Option<String>,
+    pub trust: Trust,
+    pub certificate: Option<Certificate>,
+    pub credentials: Credentials,
+}
+
+/// The address of an API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Server {
+    pub tls: bool,
+    pub host: String,
+    pub port: u16,
+    /// What comes before every path, without a slash at its end.
+    pub path: String,
+}
+
+/// Which servers are believed to be the right one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// Those with a certificate of an authority that this host trusts.
+    Host,
+    /// Those with a certificate of this authority.
+    Authority(Material),
+    /// All of them.
+    Anybody,
+}
+
+/// The certificate of a client, and its key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Certificate {
+    pub chain: Material,
+    pub key: Material,
+}
+
+/// PEM text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Material {
+    /// In a file, which may change at any time.
+    File(PathBuf),
+    /// In the kubeconfig itself.
+    Inline(Secret),
+}
+
+/// What every request carries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Credentials {
+    Nothing,
+    Token(Secret),
+    TokenFile(PathBuf),
+    Password { user: String, password: Secret },
+}
+
+/// What tells where the API server is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hints<'a> {
+    pub api_url: Option<&'a str>,
+    pub kubeconfig: Option<&'a Path>,
+    /// The host and the port that Kubernetes tells every pod.
+    pub pod: Option<(&'a str, &'a str)>,
+}
+
+impl Access {
+    /// As Go does: the flags if there are any, else what every pod gets.
+    pub(super) fn find(hints: Hints<'_>) -> Result<Self, KubernetesError> {
+        match (hints.kubeconfig, hints.api_url, hints.pod) {
+            (Some(path), url, _) => kubeconfig::read(path, url),
+            (None, Some(url), _) => Ok(Self::anonymous(url.parse()?)),
+            (None, None, Some((host, port))) => Self::of_pod(host, port, Path::new(SERVICE_ACCOUNT)),
+            (None, None, None) => Err(KubernetesError::NoServer),
+        }
+    }
+
+    fn anonymous(server: Server) -> Self {
+        let (trust, credentials) = (Trust::Host, Credentials::Nothing);
+        Self { server, server_name: None, trust, certificate: None, credentials }
+    }
+
+    fn of_pod(host: &str, port: &str, files: &Path) -> Result<Self, KubernetesError> {
+        let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+        Ok(Self {
+            server: format!("https://{host}:{port}").parse()?,
+            server_name: None,
+            trust: Trust::Authority(Material::File(files.join("ca.crt"))),
+            certificate: None,
+            credentials: Credentials::TokenFile(files.join("token")),
+        })
+    }
+}
+
+impl std::str::FromStr for Server {
+    type Err = KubernetesError;
+
+    /// Takes what client-go takes: without a scheme it is plain HTTP.
+    fn from_str(text: &str) -> Result<Self, KubernetesError> {
+        // A password may stand before the `@`.
+        let shown = text.rsplit('@').next().unwrap_or_default();
+        let wrong = |reason: &str| KubernetesError::Url { url: shown.to_owned(), reason: reason.to_owned() };
+        let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        let uri: Uri = whole.parse().map_err(|cause: http::uri::InvalidUri| wrong(&cause.to_string()))?;
+        let tls = match uri.scheme() {
+            Some(scheme) if *scheme == Scheme::HTTPS => true,
+            Some(scheme) if *scheme == Scheme::HTTP => false,
+            _ => return Err(wrong("it is neither http nor https")),
+        };
+        let authority = uri.authority().ok_or_else(|| wrong("it names no host"))?;
+        if authority.as_str().contains('@') {
+            return Err(wrong("a user or password in it is not used"));
+        }
+        Ok(Self {
+            tls,
+            host: authority.host().trim_matches(['[', ']']).to_owned(),
+            port: authority.port_u16().unwrap_or(if tls { 443 } else { 80 }),
+            path: uri.path().trim_end_matches('/').to_owned(),
+        })
+    }
+}
+
+impl Server {
+    /// Host and port, as in a URL.
+    pub(super) fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = if self.tls { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", self.authority(), self.path)
+    }
+}

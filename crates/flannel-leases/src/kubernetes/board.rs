@@ -1,0 +1,121 @@
+//! What the task that follows the API server has found, for the store that hands it out.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+use tracing::{debug, info};
+
+use super::error::KubernetesError;
+use super::nodes::{News, Nodes, replace};
+use super::own::Own;
+
+/// What is known of the cluster, and whether it is up to date.
+#[derive(Debug)]
+pub(super) struct Board {
+    state: Mutex<State>,
+    /// Counts what is worth a new snapshot.
+    changes: watch::Sender<u64>,
+    /// The version of this node's object.
+    own: watch::Sender<OwnVersion>,
+}
+
+/// Which object is this node's, and in which version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct OwnVersion {
+    pub uid: String,
+    version: String,
+}
+
+/// What is known of the cluster.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// The nodes; none before this node's name is known.
+    pub nodes: Option<Nodes>,
+    /// Whether all nodes have been listed once.
+    pub is_whole: bool,
+    /// Why the API server cannot be read now, until somebody has taken it.
+    pub trouble: Option<KubernetesError>,
+    /// The words of that, for as long as it lasts.
+    away: Option<String>,
+}
+
+impl State {
+    /// Whether the API server cannot be read now.
+    pub(super) fn is_away(&self) -> bool {
+        self.away.is_some()
+    }
+}
+
+impl Default for Board {
+    fn default() -> Self {
+        Self { state: Mutex::default(), changes: watch::Sender::new(0), own: watch::Sender::default() }
+    }
+}
+
+impl Board {
+    pub(super) fn look(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hears of every change that is worth a new snapshot.
+    pub(super) fn listen(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Hears of every change of this node's object.
+    pub(super) fn listen_to_own(&self) -> watch::Receiver<OwnVersion> {
+        self.own.subscribe()
+    }
+
+    /// Changes the nodes, and tells whoever listens.
+    pub(super) fn change(&self, change: impl FnOnce(&mut Nodes) -> News) -> News {
+        let mut state = self.look();
+        let Some(nodes) = &mut state.nodes else { return News::Nothing };
+        let news = change(nodes);
+        let own = nodes.own.as_ref();
+        let own = own.map(|own| OwnVersion { uid: own.uid.clone(), version: own.version.clone() });
+        drop(state);
+        self.own.send_if_modified(|seen| replace(seen, own.unwrap_or_default()));
+        if news == News::Changed {
+            self.ring();
+        }
+        news
+    }
+
+    /// Notes what this node's object says after we have changed it.
+    pub(super) fn note_own(&self, own: Own) {
+        self.change(|nodes| {
+            nodes.own = Some(own);
+            News::Changed
+        });
+    }
+
+    /// Tells whoever listens to look again.
+    pub(super) fn ring(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    /// Notes that the API server cannot be read; whoever listens hears of it once for each reason.
+    pub(super) fn lose(&self, trouble: KubernetesError) {
+        let words = trouble.to_string();
+        debug!(error = %words, "the API server cannot be read; trying again");
+        let mut state = self.look();
+        if state.away.as_ref() != Some(&words) {
+            state.away = Some(words);
+            state.trouble = Some(trouble);
+            drop(state);
+            self.ring();
+        }
+    }
+
+    /// Notes that the API server can be read.
+    pub(super) fn regain(&self, server: &str) {
+        let mut state = self.look();
+        if state.away.take().is_some() {
+            state.trouble = None;
+            drop(state);
+            info!(server, "the API server can be read again");
+            self.ring();
+        }
+    }
+}

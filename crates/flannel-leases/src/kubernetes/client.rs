@@ -1,0 +1,231 @@
+//! Talks HTTP to the API server: requests with a deadline over one connection that is kept, and watches over one
+//! of their own. Takes paths and bodies, gives bodies, and errors that say what was asked of whom.
+
+use std::io;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1::SendRequest;
+use tokio::time::timeout;
+
+use super::access::{Access, Credentials};
+use super::connection;
+use super::error::KubernetesError;
+use super::wire;
+
+const ANSWER_LIMIT: Duration = Duration::from_secs(15);
+/// A page of nodes is far smaller; more is not kept.
+const LARGEST_BODY: usize = 256 << 20;
+
+/// The form of an answer: Kubernetes' protobuf.
+pub(super) const WHOLE: &str = "application/vnd.kubernetes.protobuf";
+/// The same, of an object's metadata only.
+pub(super) const METADATA: &str =
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1";
+/// The same, of a list.
+pub(super) const METADATA_LIST: &str =
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+/// JSON.
+pub(super) const JSON: &str = "application/json";
+/// The form of the patches that Go flannel sends.
+pub(super) const STRATEGIC_MERGE: &str = "application/strategic-merge-patch+json";
+
+/// One request.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    /// What it is for, after "cannot".
+    pub act: String,
+    pub method: Method,
+    /// Path and query, as the API knows them.
+    pub path: String,
+    pub accept: &'static str,
+    /// The form of the body, and the body.
+    pub body: Option<(&'static str, String)>,
+}
+
+impl Call {
+    /// A question.
+    pub(super) fn get(act: impl Into<String>, path: impl Into<String>, accept: &'static str) -> Self {
+        Self { act: act.into(), method: Method::GET, path: path.into(), accept, body: None }
+    }
+}
+
+/// A client of one API server.
+#[derive(Debug)]
+pub(super) struct Client {
+    access: Access,
+    idle: Mutex<Option<Sender>>,
+}
+
+type Sender = SendRequest<Full<Bytes>>;
+
+impl Client {
+    pub(super) fn new(access: Access) -> Self {
+        Self { access, idle: Mutex::new(None) }
+    }
+
+    /// The server's address, for messages.
+    pub(super) fn server(&self) -> String {
+        self.access.server.to_string()
+    }
+
+    /// Asks, and gives the body of the answer.
+    pub(super) async fn call(&self, call: &Call) -> Result<Bytes, KubernetesError> {
+        let answer = async {
+            let (sender, answer) = self.ask(call).await?;
+            let body = self.collect(call, answer).await?;
+            self.keep(sender);
+            Ok(body)
+        };
+        timeout(ANSWER_LIMIT, answer).await.unwrap_or_else(|_| Err(self.slow(&call.act)))
+    }
+
+    /// Asks for something that goes on, over a connection of its own.
+    pub(super) async fn stream(&self, call: &Call) -> Result<Incoming, KubernetesError> {
+        let answer = async {
+            let mut sender = connection::open(&self.access).await?;
+            let answer = sender.send_request(self.request(call)?).await;
+            self.accepted(call, answer.map_err(|cause| self.broken(&call.act, &cause))?).await
+        };
+        let answer = timeout(ANSWER_LIMIT, answer).await.unwrap_or_else(|_| Err(self.slow(&call.act)))?;
+        Ok(answer.into_body())
+    }
+
+    /// Over the connection that was kept, or over a new one if that is gone.
+    async fn ask(&self, call: &Call) -> Result<(Sender, Response<Incoming>), KubernetesError> {
+        let kept = self.idle.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut sender) = kept
+            && sender.ready().await.is_ok()
+            && let Ok(answer) = sender.send_request(self.request(call)?).await
+        {
+            return Ok((sender, self.accepted(call, answer).await?));
+        }
+        let mut sender = connection::open(&self.access).await?;
+        let answer = sender.send_request(self.request(call)?).await;
+        let answer = answer.map_err(|cause| self.broken(&call.act, &cause))?;
+        Ok((sender, self.accepted(call, answer).await?))
+    }
+
+    fn keep(&self, sender: Sender) {
+        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+    }
+
+    /// The answer if it is a yes.
+    async fn accepted(
+        &self,
+        call: &Call,
+        answer: Response<Incoming>,
+    ) -> Result<Response<Incoming>, KubernetesError> {
+        if answer.status().is_success() {
+            return Ok(answer);
+        }
+        let code = answer.status().as_u16();
+        let message = reason(&self.collect(call, answer).await?);
+        Err(KubernetesError::Refused { act: call.act.clone(), server: self.server(), code, message })
+    }
+
+    async fn collect(&self, call: &Call, answer: Response<Incoming>) -> Result<Bytes, KubernetesError> {
+        let mut body = answer.into_body();
+        let mut bytes = Vec::new();
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|cause| self.broken(&call.act, &cause))?;
+            bytes.extend_from_slice(frame.data_ref().map(|bytes| &**bytes).unwrap_or_default());
+            if bytes.len() > LARGEST_BODY {
+                return Err(self.garbled(&call.act, "it has no end"));
+            }
+        }
+        Ok(bytes.into())
+    }
+
+    fn request(&self, call: &Call) -> Result<Request<Full<Bytes>>, KubernetesError> {
+        let server = &self.access.server;
+        let mut request = Request::builder()
+            .method(call.method.clone())
+            .uri(format!("{}{}", server.path, call.path))
+            .header(HOST, server.authority())
+            .header(USER_AGENT, concat!("flanneld/", env!("CARGO_PKG_VERSION")))
+            .header(ACCEPT, call.accept);
+        if let Some(authorization) = authorization(&self.access.credentials)? {
+            request = request.header(AUTHORIZATION, authorization);
+        }
+        let mut body = Bytes::new();
+        if let Some((form, text)) = &call.body {
+            request = request.header(CONTENT_TYPE, *form);
+            body = text.clone().into();
+        }
+        request.body(Full::new(body)).map_err(|cause| self.garbled(&call.act, &cause.to_string()))
+    }
+
+    fn slow(&self, act: &str) -> KubernetesError {
+        self.silent(act, ANSWER_LIMIT)
+    }
+
+    /// The server has said nothing for so long.
+    pub(super) fn silent(&self, act: &str, waited: Duration) -> KubernetesError {
+        KubernetesError::Slow { act: act.to_owned(), server: self.server(), waited }
+    }
+
+    /// For `map_err`: the connection broke.
+    pub(super) fn broken(&self, act: &str, cause: &hyper::Error) -> KubernetesError {
+        // The library names only its own part of it.
+        let reason = std::error::Error::source(cause).map_or_else(|| cause.to_string(), ToString::to_string);
+        KubernetesError::Broken { act: act.to_owned(), server: self.server(), reason }
+    }
+
+    /// For `map_err`: the answer makes no sense.
+    pub(super) fn garbled(&self, act: &str, reason: &str) -> KubernetesError {
+        KubernetesError::Garbled { act: act.to_owned(), server: self.server(), reason: reason.to_owned() }
+    }
+
+    /// Asks for one object.
+    pub(super) async fn read<T: prost::Message + Default>(&self, call: &Call) -> Result<T, KubernetesError> {
+        let body = self.call(call).await?;
+        wire::decode(body).map_err(|cause| self.garbled(&call.act, &cause.to_string()))
+    }
+}
+
+/// What a server says about a refusal: in protobuf or JSON, or in plain words if it is a proxy.
+fn reason(body: &Bytes) -> String {
+    if let Ok(status) = wire::decode::<wire::Status>(body.clone()) {
+        return status.message;
+    }
+    let json: Option<serde_json::Value> = serde_json::from_slice(body).ok();
+    if let Some(message) = json.as_ref().and_then(|json| json["message"].as_str()) {
+        return message.to_owned();
+    }
+    String::from_utf8_lossy(body).trim().chars().take(200).collect()
+}
+
+/// The header that shows who we are. A token file is read for every request: tokens of pods live for an hour.
+fn authorization(credentials: &Credentials) -> Result<Option<HeaderValue>, KubernetesError> {
+    let (text, place) = match credentials {
+        Credentials::Nothing => return Ok(None),
+        Credentials::Token(token) => (format!("Bearer {}", token.reveal()), "in the kubeconfig".to_owned()),
+        Credentials::Password { user, password } => {
+            let pair = STANDARD.encode(format!("{user}:{}", password.reveal()));
+            (format!("Basic {pair}"), "in the kubeconfig".to_owned())
+        }
+        Credentials::TokenFile(path) => {
+            let place = path.display().to_string();
+            let token = std::fs::read_to_string(path).map_err(|cause| wrong_token(&place, &cause))?;
+            if token.trim().is_empty() {
+                return Err(wrong_token(&place, &io::Error::other("it is empty")));
+            }
+            (format!("Bearer {}", token.trim()), place)
+        }
+    };
+    let value = HeaderValue::from_str(&text);
+    let mut value = value.map_err(|_| wrong_token(&place, &io::Error::other("it holds odd characters")))?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+fn wrong_token(place: &str, cause: &io::Error) -> KubernetesError {
+    KubernetesError::Credential { what: "token", place: place.to_owned(), reason: cause.to_string() }
+}

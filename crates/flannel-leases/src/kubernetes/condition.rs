@@ -1,0 +1,204 @@
+//! The condition NetworkUnavailable of this node: false as soon as pods can be started, true when they could not
+//! be for a while. Kubernetes keeps pods off a node for as long as it is true.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::Method;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tracing::{debug, info, warn};
+
+use super::board::{Board, OwnVersion};
+use super::client::{Call, Client, METADATA, STRATEGIC_MERGE, WHOLE};
+use super::error::KubernetesError;
+use super::identity::Identity;
+use super::wire::NodeWithStatus;
+use super::{clock, pace::any_of};
+use crate::Readiness;
+
+const KIND: &str = "NetworkUnavailable";
+/// A kubelet writes its own conditions every few minutes; looking after each of them is enough.
+const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const LONGEST_RETRY: Duration = Duration::from_secs(10);
+
+/// How this node is, and since when it is not ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Word {
+    Ready,
+    NotReady { since: Instant, reason: String },
+}
+
+impl Word {
+    /// The next word after another one: a new reason does not make a node younger.
+    pub(super) fn after(before: Option<&Word>, readiness: &Readiness, now: Instant) -> Self {
+        match (readiness, before) {
+            (Readiness::Ready, _) => Self::Ready,
+            (Readiness::NotReady(reason), Some(Self::NotReady { since, .. })) => {
+                Self::NotReady { since: *since, reason: reason.clone() }
+            }
+            (Readiness::NotReady(reason), _) => Self::NotReady { since: now, reason: reason.clone() },
+        }
+    }
+}
+
+/// What the condition should say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wish {
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+/// What the condition should say, or how long nothing is to be said yet.
+fn wish(word: &Word, patience: Duration, now: Instant) -> Result<Wish, Duration> {
+    match word {
+        Word::Ready => Ok(Wish {
+            status: "False",
+            reason: "FlannelIsUp",
+            message: "Flannel is running on this node".to_owned(),
+        }),
+        Word::NotReady { since, reason } => {
+            let waited = now.saturating_duration_since(*since);
+            if waited < patience {
+                return Err(patience - waited);
+            }
+            Ok(Wish { status: "True", reason: "FlannelIsDown", message: reason.clone() })
+        }
+    }
+}
+
+/// The task that keeps the condition right.
+#[derive(Debug)]
+pub(super) struct Teller {
+    pub client: Arc<Client>,
+    pub board: Arc<Board>,
+    pub identity: Arc<Identity>,
+    pub words: watch::Receiver<Option<Word>>,
+    /// How long a node may be not ready before the condition says so.
+    pub patience: Duration,
+}
+
+impl Teller {
+    /// Keeps the condition right until the store is dropped.
+    pub(super) async fn run(mut self) {
+        let mut own = self.board.listen_to_own();
+        let mut seen = own.borrow().clone();
+        let mut retry = Duration::ZERO;
+        loop {
+            let word = self.words.borrow_and_update().clone();
+            let wished = word.map(|word| wish(&word, self.patience, Instant::now()));
+            let pause = match wished {
+                None => None,
+                Some(Err(pause)) => Some(pause),
+                Some(Ok(wish)) => {
+                    seen = own.borrow().clone();
+                    match self.tell(&wish).await {
+                        Ok(()) => {
+                            retry = Duration::ZERO;
+                            None
+                        }
+                        Err(trouble) => Some(note(&trouble, &mut retry)),
+                    }
+                }
+            };
+            let is_said = retry.is_zero();
+            tokio::select! {
+                changed = self.words.changed() => if changed.is_err() { return },
+                () = pause_for(pause) => {}
+                () = is_worth_a_look(&mut own, &seen), if is_said => {}
+            }
+        }
+    }
+
+    /// Makes the condition say so, if it does not.
+    async fn tell(&self, wish: &Wish) -> Result<(), KubernetesError> {
+        let node = self.identity.name(&self.client).await?;
+        let act = format!("read node {node}");
+        let found: NodeWithStatus =
+            self.client.read(&Call::get(act, format!("/api/v1/nodes/{node}"), WHOLE)).await?;
+        let conditions = found.status.unwrap_or_default().conditions;
+        let found = conditions.iter().find(|condition| condition.kind == KIND);
+        let is_said = found.is_some_and(|found| {
+            found.status == wish.status && found.reason == wish.reason && found.message == wish.message
+        });
+        if is_said {
+            return Ok(());
+        }
+        let change = match found {
+            Some(found) if found.status == wish.status => Change::Words,
+            _ => Change::Status,
+        };
+        self.client.call(&patch(node, wish, change)).await?;
+        if change == Change::Status {
+            info!(node, status = wish.status, reason = wish.message, "condition NetworkUnavailable set");
+        }
+        Ok(())
+    }
+}
+
+/// What of the condition is new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    Status,
+    Words,
+}
+
+/// The patch that Go flannel sends.
+fn patch(node: &str, wish: &Wish, change: Change) -> Call {
+    let now = clock::now();
+    let mut condition = json!({
+        "type": KIND,
+        "status": wish.status,
+        "reason": wish.reason,
+        "message": wish.message,
+        "lastHeartbeatTime": now,
+    });
+    if change == Change::Status {
+        condition["lastTransitionTime"] = now.into();
+    }
+    let body = json!({ "status": { "conditions": [condition] } });
+    Call {
+        act: format!("set condition {KIND} of node {node}"),
+        method: Method::PATCH,
+        path: format!("/api/v1/nodes/{node}/status"),
+        accept: METADATA,
+        body: Some((STRATEGIC_MERGE, body.to_string())),
+    }
+}
+
+/// Tells of the first failure, and gives the pause before the next try.
+fn note(trouble: &KubernetesError, retry: &mut Duration) -> Duration {
+    if retry.is_zero() {
+        warn!(error = %trouble, "condition NetworkUnavailable is not set; trying again");
+    } else {
+        debug!(error = %trouble, "condition NetworkUnavailable is not set; trying again");
+    }
+    *retry = (*retry * 2).clamp(Duration::from_millis(500), LONGEST_RETRY);
+    retry.mul_f64(f64::from(any_of(80..120)) / 100.0)
+}
+
+async fn pause_for(pause: Option<Duration>) {
+    match pause {
+        Some(pause) => sleep(pause).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Waits until this node is made anew, or has changed some time after it was seen: it changes whenever the kubelet
+/// has something to say.
+async fn is_worth_a_look(own: &mut watch::Receiver<OwnVersion>, seen: &OwnVersion) {
+    let mut later = own.clone();
+    let changed = async {
+        sleep(LOOK_AGAIN).await;
+        later.wait_for(|own| own != seen).await.is_ok()
+    };
+    let is_over = tokio::select! {
+        waited = own.wait_for(|own| own.uid != seen.uid) => waited.is_err(),
+        changed = changed => !changed,
+    };
+    if is_over {
+        std::future::pending().await
+    }
+}

@@ -1,0 +1,212 @@
+//! What can go wrong between this node and the Kubernetes API. Each message names the object, the cause and the
+//! way out; none holds a secret.
+
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use flannel_plan::family::Family;
+use flannel_plan::pod_cidrs::PodCidrError;
+use ipnet::IpNet;
+
+/// The Kubernetes API did not do what was asked of it.
+#[derive(Debug, thiserror::Error)]
+pub enum KubernetesError {
+    /// The kubeconfig file is no help.
+    #[error("kubeconfig {} cannot be used: {reason}", path.display())]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
+        reason: String,
+    },
+    /// Nothing says where the API server is.
+    #[error(
+        "no Kubernetes API server is known: this is no pod (KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT \
+         are not both set), so give --kubeconfig-file or --kube-api-url"
+    )]
+    NoServer,
+    /// The address of the API server is none.
+    #[error("{url:?} is no address of an API server: {reason}; expected https://HOST:PORT")]
+    Url {
+        /// What was given.
+        url: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Nothing says which Node object is this node's.
+    #[error("this node's name is not known: set NODE_NAME, or POD_NAME and POD_NAMESPACE")]
+    NoName,
+    /// Kubernetes has no objects of such names.
+    #[error(
+        "{0:?} is no name of a node or pod: NODE_NAME, POD_NAME and POD_NAMESPACE hold small letters, digits, \
+         hyphens and dots"
+    )]
+    OddName(String),
+    /// The pod of this daemon is on no node.
+    #[error(
+        "pod {namespace}/{pod} is on no node yet, so this node's name is not known: set NODE_NAME instead"
+    )]
+    Homeless {
+        /// The pod's name.
+        pod: String,
+        /// The pod's namespace.
+        namespace: String,
+    },
+    /// What this node shows to the server, or the server to it, cannot be read.
+    #[error("{what} {place} cannot be used: {reason}")]
+    Credential {
+        /// Which part of the credentials.
+        what: &'static str,
+        /// Where it is kept: a file's path, or "in the kubeconfig".
+        place: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// There is no connection.
+    #[error("the API server {server} cannot be reached: {cause}{}", way_out(cause))]
+    Unreachable {
+        /// Its address.
+        server: String,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// The connection broke while an answer was expected.
+    #[error("cannot {act}: the connection to the API server {server} broke: {reason}")]
+    Broken {
+        /// What was asked.
+        act: String,
+        /// The server's address.
+        server: String,
+        /// What the HTTP library says.
+        reason: String,
+    },
+    /// There is no answer.
+    #[error("cannot {act}: the API server {server} has not answered within {waited:?}")]
+    Slow {
+        /// What was asked.
+        act: String,
+        /// The server's address.
+        server: String,
+        /// How long we waited.
+        waited: Duration,
+    },
+    /// The answer is no.
+    #[error("cannot {act}: the API server {server} answers {code}: {message}{}", way_out_of_refusal(*code))]
+    Refused {
+        /// What was asked.
+        act: String,
+        /// The server's address.
+        server: String,
+        /// The HTTP status.
+        code: u16,
+        /// What the server says.
+        message: String,
+    },
+    /// The answer cannot be read.
+    #[error("cannot {act}: the answer of the API server {server} cannot be read: {reason}")]
+    Garbled {
+        /// What was asked.
+        act: String,
+        /// The server's address.
+        server: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The Node object of this node is not there.
+    #[error(
+        "there is no node {0}: the kubelet makes it when it joins the cluster; if it has another name, set NODE_NAME"
+    )]
+    NoNode(String),
+    /// Kubernetes gave this node no subnet.
+    #[error("node {node} has no podCIDR: {cause}")]
+    NoPodCidr {
+        /// The node.
+        node: String,
+        /// Why not, as far as can be seen, and what to do.
+        cause: NoPodCidr,
+    },
+    /// Kubernetes gave this node a subnet of one family only.
+    #[error(
+        "node {node} has no {family} podCIDR, and the net-conf asks for {family}: give the kube-controller-manager \
+         an {family} range in --cluster-cidr, or switch the family off in the net-conf"
+    )]
+    NoFamily {
+        /// The node.
+        node: String,
+        /// The family that is missing.
+        family: Family,
+    },
+    /// Kubernetes gave this node a subnet that is not part of the pod network.
+    #[error(
+        "podCIDR {subnet} of node {node} is outside of Network {network}: make Network in the net-conf and \
+         --cluster-cidr of the kube-controller-manager the same"
+    )]
+    Outside {
+        /// The node.
+        node: String,
+        /// Its subnet.
+        subnet: IpNet,
+        /// The pod network.
+        network: IpNet,
+    },
+    /// The subnets of this node cannot be read.
+    #[error("node {node}: {cause}")]
+    BadPodCidr {
+        /// The node.
+        node: String,
+        /// What is wrong with them.
+        cause: PodCidrError,
+    },
+}
+
+/// Why a node has no podCIDR.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoPodCidr {
+    /// The controller-manager says that it has none left.
+    #[error(
+        "the kube-controller-manager has no range left ({0}): remove nodes that are gone, or give it a larger \
+         --cluster-cidr"
+    )]
+    Exhausted(String),
+    /// Nobody gives any.
+    #[error(
+        "no node has one, so the kube-controller-manager gives none: run it with --allocate-node-cidrs and \
+         --cluster-cidr, or set spec.podCIDR by hand"
+    )]
+    NoneGiven,
+    /// Others have one.
+    #[error(
+        "other nodes have one, so it should come soon; if it does not, the kube-controller-manager is not \
+         running, or has no range left: `kubectl describe node` names it"
+    )]
+    OthersHave,
+}
+
+impl KubernetesError {
+    /// The HTTP status of a refusal.
+    pub(super) fn code(&self) -> Option<u16> {
+        match self {
+            Self::Refused { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+}
+
+fn way_out(cause: &io::Error) -> &'static str {
+    match cause.kind() {
+        io::ErrorKind::ConnectionRefused => ": is it running?",
+        io::ErrorKind::InvalidData => {
+            ": its certificate must be signed by the CA that is given, and name this address"
+        }
+        _ => "",
+    }
+}
+
+fn way_out_of_refusal(code: u16) -> &'static str {
+    match code {
+        401 => ": the token or certificate is not valid there, or has expired",
+        403 => ": the ClusterRole of flannel's manifest allows it; apply it, or bind it to this user",
+        _ => "",
+    }
+}

@@ -1,0 +1,137 @@
+//! Kubeconfig files: YAML (or JSON, which is YAML), of which the current context's cluster and user count.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use yaml_rust2::{Yaml, YamlLoader};
+
+use super::access::{Access, Certificate, Credentials, Material, Server, Trust};
+use super::error::KubernetesError;
+use super::secret::Secret;
+
+/// Reads a kubeconfig; a URL that is given beside it stands for that of its cluster.
+pub(super) fn read(path: &Path, url: Option<&str>) -> Result<Access, KubernetesError> {
+    let wrong = |reason: String| KubernetesError::Kubeconfig { path: path.to_owned(), reason };
+    let text = fs::read_to_string(path).map_err(|cause| wrong(cause.to_string()))?;
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    parse(&text, folder, url.map(str::parse).transpose()?).map_err(wrong)
+}
+
+fn parse(text: &str, folder: &Path, url: Option<Server>) -> Result<Access, String> {
+    // The reader's own message quotes nothing of the text, which holds secrets.
+    let documents = YamlLoader::load_from_str(text).map_err(|cause| format!("it is not YAML: {cause}"))?;
+    let document = documents.first().ok_or("it is empty")?;
+    let context = current(document)?;
+    let cluster =
+        match named(document, "clusters", "cluster", text_of(context, "cluster").unwrap_or_default()) {
+            Err(_) if url.is_some() => &Yaml::BadValue,
+            found => found?,
+        };
+    let user = match text_of(context, "user") {
+        Some(name) => named(document, "users", "user", name)?,
+        None => &Yaml::BadValue,
+    };
+    let part = Part { folder };
+    Ok(Access {
+        server: match url {
+            Some(url) => url,
+            None => server(cluster)?,
+        },
+        server_name: text_of(cluster, "tls-server-name").map(str::to_owned),
+        trust: part.trust(cluster)?,
+        certificate: part.certificate(user)?,
+        credentials: part.credentials(user)?,
+    })
+}
+
+fn server(cluster: &Yaml) -> Result<Server, String> {
+    if text_of(cluster, "proxy-url").is_some() {
+        return Err("it names a proxy (proxy-url), and flannel does not use one: remove it".to_owned());
+    }
+    let server = text_of(cluster, "server").ok_or("its cluster has no `server`")?;
+    server.parse().map_err(|wrong: KubernetesError| wrong.to_string())
+}
+
+fn current(document: &Yaml) -> Result<&Yaml, String> {
+    let name = text_of(document, "current-context")
+        .ok_or("it has no current-context: choose one with `kubectl config use-context`")?;
+    named(document, "contexts", "context", name)
+}
+
+/// The entry of that name in one of the lists of a kubeconfig.
+fn named<'a>(document: &'a Yaml, list: &str, inside: &str, name: &str) -> Result<&'a Yaml, String> {
+    let entries = document[list].as_vec().map(Vec::as_slice).unwrap_or_default();
+    entries
+        .iter()
+        .find(|entry| text_of(entry, "name") == Some(name))
+        .map(|entry| &entry[inside])
+        .ok_or_else(|| format!("it has no entry {name:?} in {list}"))
+}
+
+fn text_of<'a>(yaml: &'a Yaml, key: &str) -> Option<&'a str> {
+    yaml[key].as_str().filter(|text| !text.is_empty())
+}
+
+/// Reads parts of a kubeconfig; paths in it begin at its own folder.
+struct Part<'a> {
+    folder: &'a Path,
+}
+
+impl Part<'_> {
+    fn path(&self, text: &str) -> PathBuf {
+        self.folder.join(text)
+    }
+
+    /// PEM text, inside or in a file; what is inside counts where both are given.
+    fn material(&self, yaml: &Yaml, key: &str) -> Result<Option<Material>, String> {
+        let inline = format!("{key}-data");
+        if let Some(encoded) = text_of(yaml, &inline) {
+            let decoded =
+                STANDARD.decode(encoded.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+            let pem = decoded.ok_or_else(|| format!("{inline} is not PEM in base64"))?;
+            return Ok(Some(Material::Inline(Secret::new(pem))));
+        }
+        Ok(text_of(yaml, key).map(|path| Material::File(self.path(path))))
+    }
+
+    fn trust(&self, cluster: &Yaml) -> Result<Trust, String> {
+        if cluster["insecure-skip-tls-verify"].as_bool() == Some(true) {
+            return Ok(Trust::Anybody);
+        }
+        Ok(self.material(cluster, "certificate-authority")?.map_or(Trust::Host, Trust::Authority))
+    }
+
+    fn certificate(&self, user: &Yaml) -> Result<Option<Certificate>, String> {
+        match (self.material(user, "client-certificate")?, self.material(user, "client-key")?) {
+            (Some(chain), Some(key)) => Ok(Some(Certificate { chain, key })),
+            (None, None) => Ok(None),
+            (Some(_), None) => Err("its user has a client-certificate but no client-key".to_owned()),
+            (None, Some(_)) => Err("its user has a client-key but no client-certificate".to_owned()),
+        }
+    }
+
+    fn credentials(&self, user: &Yaml) -> Result<Credentials, String> {
+        for program in ["exec", "auth-provider"] {
+            if !user[program].is_badvalue() && !user[program].is_null() {
+                return Err(format!(
+                    "its user is known by a program ({program}), which flannel does not run: use a token, a token \
+                     file or a client certificate, such as those of a service account"
+                ));
+            }
+        }
+        if let Some(path) = text_of(user, "tokenFile") {
+            return Ok(Credentials::TokenFile(self.path(path)));
+        }
+        if let Some(token) = text_of(user, "token") {
+            return Ok(Credentials::Token(Secret::new(token)));
+        }
+        Ok(match (text_of(user, "username"), text_of(user, "password")) {
+            (Some(name), Some(password)) => {
+                Credentials::Password { user: name.to_owned(), password: Secret::new(password) }
+            }
+            _ => Credentials::Nothing,
+        })
+    }
+}

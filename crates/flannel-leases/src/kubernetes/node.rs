@@ -1,0 +1,55 @@
+//! A node as we keep it: the few words of a Node object that matter to flannel.
+
+use std::collections::BTreeMap;
+
+use flannel_plan::annotations::AnnotationPrefix;
+
+use super::wire;
+
+/// What a Node object says, or its metadata.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Node {
+    pub name: String,
+    /// Who it is: a node that is made anew under an old name has another one.
+    pub uid: String,
+    /// The version of the object; grows with every change, and is no number to reckon with.
+    pub version: String,
+    /// When it was made, in seconds since 1970.
+    pub since: u64,
+    /// Our annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Its subnets; none if only its metadata is known.
+    pub pod_cidrs: Option<PodCidrs>,
+}
+
+/// The two fields in which a Node object says its subnets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct PodCidrs {
+    pub first: String,
+    pub all: Vec<String>,
+}
+
+impl Node {
+    /// Keeps what matters of a whole Node object.
+    pub(super) fn whole(message: wire::Node, prefix: &AnnotationPrefix) -> Self {
+        let spec = message.spec.clone().unwrap_or_default();
+        let pod_cidrs = Some(PodCidrs { first: spec.pod_cidr, all: spec.pod_cidrs });
+        Self { pod_cidrs, ..Self::metadata(message, prefix) }
+    }
+
+    /// Keeps what matters of the metadata of a node.
+    pub(super) fn metadata(message: wire::Node, prefix: &AnnotationPrefix) -> Self {
+        let mut metadata = message.metadata.unwrap_or_default();
+        let ours = prefix.key("");
+        metadata.annotations.retain(|key, _| key.starts_with(&ours));
+        let since = metadata.creation_timestamp.map_or(0, |time| time.seconds);
+        Self {
+            name: metadata.name,
+            uid: metadata.uid,
+            version: metadata.resource_version,
+            since: u64::try_from(since).unwrap_or(0),
+            annotations: metadata.annotations,
+            pod_cidrs: None,
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! All nodes of the cluster as leases. Takes what the API server says of nodes, whole or metadata only, and gives
+//! the leases of the others; what cannot be read is a fault, and what that node said before stays in force.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use flannel_plan::annotations::{self, AnnotationPrefix};
+use flannel_plan::family::ByFamily;
+use flannel_plan::lease::Lease;
+use flannel_plan::pod_cidrs;
+use ipnet::IpNet;
+
+use super::node::{Node, PodCidrs};
+use super::own::Own;
+use crate::Fault;
+
+/// What came of news about a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// Nothing that anybody waits for.
+    Nothing,
+    /// A lease, or this node, has changed.
+    Changed,
+    /// Its subnets are not known: it has to be read whole.
+    Incomplete,
+}
+
+/// All nodes of the cluster.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    prefix: AnnotationPrefix,
+    own_name: String,
+    /// This node, if there is an object of its name.
+    pub own: Option<Own>,
+    others: BTreeMap<Box<str>, Known>,
+}
+
+/// What is known of another node.
+#[derive(Debug, Default)]
+struct Known {
+    uid: Box<str>,
+    subnets: ByFamily<IpNet>,
+    lease: Option<Arc<Lease>>,
+    fault: Option<Box<str>>,
+}
+
+impl Nodes {
+    pub(super) fn new(own_name: &str, prefix: AnnotationPrefix) -> Self {
+        Self { prefix, own_name: own_name.to_owned(), own: None, others: BTreeMap::new() }
+    }
+
+    /// A list is believed even if its versions are lower than before: the store of the API server may have been
+    /// restored from a backup.
+    pub(super) fn begin_list(&mut self) {
+        if let Some(own) = &mut self.own {
+            own.version.clear();
+        }
+    }
+
+    /// Whether any node has got a subnet of Kubernetes.
+    pub(super) fn any_has_subnet(&self) -> bool {
+        self.others.values().any(|known| !known.subnets.is_empty())
+    }
+
+    /// Takes what is said of one node now.
+    pub(super) fn put(&mut self, node: Node) -> News {
+        if node.name == self.own_name {
+            return self.put_own(node);
+        }
+        let is_managed = annotations::is_managed(&node.annotations, &self.prefix);
+        let known = self.others.get(node.name.as_str()).filter(|known| known.uid.as_ref() == node.uid);
+        let subnets_are_known = known.is_some_and(|known| !known.subnets.is_empty());
+        match &node.pod_cidrs {
+            None if is_managed && !subnets_are_known => News::Incomplete,
+            cidrs => {
+                let subnets = cidrs.as_ref().map(read_subnets);
+                self.put_other(&node, subnets)
+            }
+        }
+    }
+
+    fn put_own(&mut self, node: Node) -> News {
+        let known = self.own.as_ref().filter(|own| own.uid == node.uid);
+        if node.pod_cidrs.is_none() && known.is_none_or(|own| !own.has_subnets()) {
+            return News::Incomplete;
+        }
+        match &mut self.own {
+            Some(own) if own.uid == node.uid && is_older(&node.version, &own.version) => News::Nothing,
+            Some(own) if own.uid == node.uid => own.update(node, &self.prefix),
+            own => {
+                *own = Some(Own::new(node, &self.prefix));
+                News::Changed
+            }
+        }
+    }
+
+    fn put_other(&mut self, node: &Node, subnets: Option<Result<ByFamily<IpNet>, String>>) -> News {
+        let known = self.others.entry(node.name.as_str().into()).or_default();
+        let mut changed = false;
+        if known.uid.as_ref() != node.uid {
+            // Another machine, perhaps: what the old one said is nothing to go on with.
+            changed = known.lease.is_some() || known.fault.is_some();
+            *known = Known { uid: node.uid.as_str().into(), ..Known::default() };
+        }
+        let subnets = match subnets {
+            None => Ok(known.subnets),
+            Some(subnets) => subnets,
+        };
+        if let Ok(subnets) = &subnets {
+            known.subnets = *subnets;
+        }
+        let said = subnets.and_then(|subnets| {
+            annotations::from_annotations(&node.annotations, &self.prefix)
+                .map(|said| said.map(|said| (subnets, said)))
+                .map_err(|wrong| wrong.to_string())
+        });
+        changed |= match said {
+            Err(wrong) => replace(&mut known.fault, Some(wrong.into())),
+            Ok(said) => {
+                let lease = said.filter(|(subnets, _)| !subnets.is_empty());
+                let lease = lease.map(|(subnets, announcement)| Lease {
+                    owner: node.name.clone(),
+                    subnets,
+                    announcement,
+                    since: node.since,
+                });
+                let new_lease = known.lease.as_deref() != lease.as_ref();
+                if new_lease {
+                    known.lease = lease.map(Arc::new);
+                }
+                replace(&mut known.fault, None) | new_lease
+            }
+        };
+        if changed { News::Changed } else { News::Nothing }
+    }
+
+    /// Takes that a node is gone.
+    pub(super) fn remove(&mut self, name: &str) -> News {
+        let changed = if name == self.own_name {
+            self.own.take().is_some()
+        } else {
+            self.others.remove(name).is_some_and(|known| known.lease.is_some() || known.fault.is_some())
+        };
+        if changed { News::Changed } else { News::Nothing }
+    }
+
+    /// Takes that there are no other nodes than those: a whole list is the proof.
+    pub(super) fn retain(&mut self, listed: impl Fn(&str) -> bool) {
+        self.others.retain(|name, _| listed(name));
+        if !listed(&self.own_name) {
+            self.own = None;
+        }
+    }
+
+    /// The leases of the other nodes, in the order of their subnets.
+    pub(super) fn peers(&self) -> Vec<Arc<Lease>> {
+        let mut peers: Vec<_> = self.others.values().filter_map(|known| known.lease.clone()).collect();
+        peers.sort_by_key(|lease| lease.subnets);
+        peers
+    }
+
+    /// The fault that there is no object for this node.
+    pub(super) fn no_own(&self) -> Fault {
+        let reason = "does not exist: the kubelet makes it when it joins the cluster; pods of this node keep their \
+                      network as it is";
+        Fault { file: PathBuf::from(format!("node {}", self.own_name)), reason: reason.to_owned() }
+    }
+
+    /// What cannot be read of the other nodes.
+    pub(super) fn faults(&self) -> impl Iterator<Item = Fault> {
+        self.others.iter().filter_map(|(name, known)| Some(fault(name, known.fault.as_deref()?)))
+    }
+}
+
+/// Whether a version came before another one, as far as can be said: what we wrote ourselves is known before the
+/// watch tells of what was there.
+fn is_older(version: &str, than: &str) -> bool {
+    matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(version), Ok(than)) if version < than)
+}
+
+fn read_subnets(cidrs: &PodCidrs) -> Result<ByFamily<IpNet>, String> {
+    pod_cidrs::subnets(&cidrs.first, &cidrs.all).map_err(|wrong| wrong.to_string())
+}
+
+/// A fault of a node.
+pub(super) fn fault(node: &str, reason: &str) -> Fault {
+    Fault { file: PathBuf::from(format!("node {node}")), reason: format!("cannot be read: {reason}") }
+}
+
+/// Puts a value in place of another one, and says whether it is a new one.
+pub(super) fn replace<T: PartialEq>(slot: &mut T, value: T) -> bool {
+    let new = *slot != value;
+    *slot = value;
+    new
+}

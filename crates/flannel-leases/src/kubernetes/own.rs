@@ -1,0 +1,146 @@
+//! This node's own Node object: its lease, what the operator wrote on it, and what is still to be written.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use flannel_plan::annotations::{self, AnnotationError, AnnotationPrefix};
+use flannel_plan::config::NetworkConfig;
+use flannel_plan::family::ByFamily;
+use flannel_plan::lease::{Announcement, Lease};
+use flannel_plan::pod_cidrs::{self, PodCidrError};
+use ipnet::IpNet;
+
+use super::node::Node;
+use super::nodes::{News, fault, replace};
+use crate::Fault;
+
+/// This node's own Node object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Own {
+    pub name: String,
+    pub uid: String,
+    pub version: String,
+    since: u64,
+    pub subnets: Result<ByFamily<IpNet>, PodCidrError>,
+    annotations: BTreeMap<String, String>,
+    /// The addresses that the operator wants published in place of the node's own.
+    overwrite: ByFamily<IpAddr>,
+    /// The addresses that the operator wants this node to have.
+    pub public: ByFamily<IpAddr>,
+    /// The last announcement in its annotations that could be read.
+    readable: Option<Announcement>,
+    faults: Vec<String>,
+}
+
+/// What the store says of this node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct OwnLease {
+    pub lease: Option<Arc<Lease>>,
+    pub is_damaged: bool,
+}
+
+impl Own {
+    /// A node that was not known; read whole.
+    pub(super) fn new(node: Node, prefix: &AnnotationPrefix) -> Self {
+        let mut own = Self {
+            name: node.name.clone(),
+            uid: node.uid.clone(),
+            version: String::new(),
+            since: node.since,
+            subnets: Ok(ByFamily::default()),
+            annotations: BTreeMap::new(),
+            overwrite: ByFamily::default(),
+            public: ByFamily::default(),
+            readable: None,
+            faults: Vec::new(),
+        };
+        own.update(node, prefix);
+        own
+    }
+
+    /// Whether Kubernetes has given it subnets: it does so once.
+    pub(super) fn has_subnets(&self) -> bool {
+        self.subnets.as_ref().is_ok_and(|subnets| !subnets.is_empty())
+    }
+
+    /// Takes what is said of the same node now.
+    pub(super) fn update(&mut self, node: Node, prefix: &AnnotationPrefix) -> News {
+        let before = Self { version: node.version.clone(), ..self.clone() };
+        self.version = node.version;
+        if let Some(cidrs) = node.pod_cidrs {
+            self.subnets = pod_cidrs::subnets(&cidrs.first, &cidrs.all);
+        }
+        self.annotations = node.annotations;
+        self.faults.clear();
+        let read = annotations::overwritten_addresses(&self.annotations, prefix);
+        keep(&mut self.overwrite, read, &mut self.faults);
+        keep(&mut self.public, annotations::node_addresses(&self.annotations, prefix), &mut self.faults);
+        keep(&mut self.readable, annotations::from_annotations(&self.annotations, prefix), &mut self.faults);
+        if *self == before { News::Nothing } else { News::Changed }
+    }
+
+    /// The annotations that it should have, and has not.
+    pub(super) fn missing(
+        &self,
+        wanted: &Announcement,
+        prefix: &AnnotationPrefix,
+    ) -> BTreeMap<String, String> {
+        let mut missing = annotations::to_annotations(wanted, prefix, &self.overwrite);
+        missing.retain(|key, value| self.annotations.get(key) != Some(value));
+        missing
+    }
+
+    /// Its lease, if it has one that fits the config. `published` is the last announcement that we made: it
+    /// stands for annotations that say the same, whatever addresses were overwritten in them.
+    pub(super) fn lease(
+        &self,
+        config: Option<&NetworkConfig>,
+        published: Option<&Announcement>,
+        prefix: &AnnotationPrefix,
+    ) -> OwnLease {
+        let Some(subnets) = self.fitting(config) else { return OwnLease::default() };
+        let is_as_published = published.is_some_and(|wanted| self.missing(wanted, prefix).is_empty());
+        let is_withdrawn = !annotations::is_managed(&self.annotations, prefix);
+        let is_unreadable = annotations::from_annotations(&self.annotations, prefix).is_err();
+        let announcement = if is_as_published || is_withdrawn || is_unreadable {
+            published.or(self.readable.as_ref())
+        } else {
+            self.readable.as_ref()
+        };
+        let lease = announcement.map(|announcement| Lease {
+            owner: self.name.clone(),
+            subnets,
+            announcement: announcement.clone(),
+            since: self.since,
+        });
+        OwnLease {
+            is_damaged: lease.is_some() && (is_withdrawn || is_unreadable),
+            lease: lease.map(Arc::new),
+        }
+    }
+
+    /// Its subnets as far as they fit; without a config nobody can say that they do not.
+    fn fitting(&self, config: Option<&NetworkConfig>) -> Option<ByFamily<IpNet>> {
+        let subnets = self.subnets.as_ref().ok().filter(|subnets| !subnets.is_empty())?;
+        match config {
+            Some(config) => pod_cidrs::fitting(subnets, config).ok(),
+            None => Some(*subnets),
+        }
+    }
+
+    /// What cannot be read of it.
+    pub(super) fn faults(&self) -> impl Iterator<Item = Fault> {
+        self.faults.iter().map(|wrong| fault(&self.name, wrong))
+    }
+}
+
+/// Takes what could be read; of what could not, what it said before stays.
+fn keep<T: PartialEq>(slot: &mut T, read: Result<T, AnnotationError>, faults: &mut Vec<String>) {
+    match read {
+        Ok(value) => {
+            replace(slot, value);
+        }
+        Err(wrong) => faults.push(wrong.to_string()),
+    }
+}
