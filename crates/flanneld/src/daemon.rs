@@ -1,6 +1,7 @@
 //! The loop: wait for a wake-up, gather, plan, settle, report.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -8,7 +9,8 @@ use flannel_kernel::Kernel;
 use flannel_kernel::watch::Interest;
 use flannel_plan::backend;
 use flannel_plan::desired;
-use flannel_plan::diff::Change;
+use flannel_plan::diff::{Change, diff};
+use flannel_plan::family::ByFamily;
 use flannel_plan::inputs::{Inputs, NodeOptions};
 use flannel_plan::lease::Announcement;
 use flannel_plan::link_name::LinkName;
@@ -29,6 +31,7 @@ use crate::reconcile::{self, Admission, Settlement};
 use crate::remembered::Remembered;
 use crate::report::{Pass, Reporter};
 use crate::store_link::{LastWord, Word};
+use crate::trust::Trust;
 use crate::wake::{Advice, Alarm, Damper, Wake};
 
 /// Settings change without notice, and a notice may be lost: a look now and then finds it.
@@ -65,6 +68,7 @@ pub struct Daemon<K> {
     damper: Damper,
     underlay: Option<Underlay>,
     planned: Option<Planned>,
+    trust: Trust,
     retry: Option<Duration>,
 }
 
@@ -74,15 +78,29 @@ impl<K: Kernel> Daemon<K> {
         let subnet_file = parts.options.subnet_file.clone().into();
         let node = NodeOptions { subnet_file, ip_masq: parts.options.ip_masq };
         let (identity, damper) = (Identity::default(), Damper::default());
-        Self { parts, node, identity, damper, underlay: None, planned: None, retry: None }
+        Self {
+            parts,
+            node,
+            identity,
+            damper,
+            underlay: None,
+            planned: None,
+            trust: Trust::default(),
+            retry: None,
+        }
     }
 
     /// Runs until it is told to stop. The kernel is left as it is then.
     pub fn run(&mut self, alarm: &mut Alarm) {
+        let mut wake = Wake::Look;
         loop {
             let begun = Instant::now();
             let word = self.parts.word.get();
-            let pass = Pass { result: self.pass(&word, begun), took: begun.elapsed() };
+            let result = match self.follow_peers(&word, wake, begun) {
+                Some(settlement) => Ok(settlement),
+                None => self.pass(&word, begun),
+            };
+            let pass = Pass { result, took: begun.elapsed() };
             alarm.note_pass(pass.took);
             self.plan_retry(&pass.result);
             let changed = pass.result.as_ref().is_ok_and(|settlement| !settlement.done.is_empty());
@@ -92,7 +110,8 @@ impl<K: Kernel> Daemon<K> {
             if changed && self.is_large() {
                 flannel_kernel::memory::give_back();
             }
-            if alarm.wait(self.next_look()) == Wake::Stop {
+            wake = alarm.wait(self.next_look());
+            if wake == Wake::Stop {
                 self.parts.reporter.stop();
                 return;
             }
@@ -103,8 +122,24 @@ impl<K: Kernel> Daemon<K> {
         self.planned.as_ref().is_some_and(|planned| planned.plan.desired.len() > LARGE_PLAN)
     }
 
+    /// The short way where only other nodes came, went or changed; none if the whole way has to be gone.
+    fn follow_peers(&mut self, word: &Word, wake: Wake, now: Instant) -> Option<Settlement> {
+        let snapshot = word.snapshot.as_ref().filter(|_| wake == Wake::Store && !word.is_remembered)?;
+        let planned = self.planned.as_ref().filter(|_| self.trust.holds(now))?;
+        let next = planned.with_peers_of(snapshot)?;
+        let changes = diff(&next.plan.desired, &planned.plan.desired);
+        let settlement = reconcile::follow(&changes, &mut self.parts.kernel)?;
+        self.trust.draw_on(now);
+        self.parts.reporter.tell_plan(self.planned.as_ref(), &next);
+        self.parts.reporter.tell_changes(&settlement, &BTreeSet::new());
+        self.parts.remembered.accept(snapshot);
+        self.planned = Some(next);
+        Some(settlement)
+    }
+
     /// One pass: everything from the store's last word to a settled kernel.
     fn pass(&mut self, word: &Word, now: Instant) -> Result<Settlement, NotYet> {
+        self.trust = Trust::default();
         let snapshot = word.snapshot.as_ref().ok_or_else(|| NotYet::NoWord(word.read_trouble.clone()))?;
         let in_force = InForce::of(snapshot, self.planned.as_ref())?;
         self.parts.reporter.tell_config(&in_force);
@@ -127,7 +162,8 @@ impl<K: Kernel> Daemon<K> {
         drop(look);
         let (node, config, peers) = (self.node.clone(), config.clone(), snapshot.peers.clone());
         let routes = std::mem::take(&mut observed.routes);
-        let before = self.replan(Inputs { node, config, underlay, own, peers, routes }, scope)?;
+        let inputs = Inputs { node, config, underlay, own, peers, routes };
+        let before = self.replan(inputs, scope, snapshot.public)?;
         if !word.is_remembered {
             self.parts.remembered.accept(snapshot);
         }
@@ -164,12 +200,17 @@ impl<K: Kernel> Daemon<K> {
     }
 
     /// Makes a new plan if anything that it depends on is new; returns the one before it then.
-    fn replan(&mut self, inputs: Inputs, scope: Scope) -> Result<Option<Planned>, NotYet> {
+    fn replan(
+        &mut self,
+        inputs: Inputs,
+        scope: Scope,
+        public: ByFamily<IpAddr>,
+    ) -> Result<Option<Planned>, NotYet> {
         if self.planned.as_ref().is_some_and(|planned| planned.inputs == inputs && planned.scope == scope) {
             return Ok(None);
         }
         self.remember_networks(&scope);
-        let planned = Planned::new(inputs, scope)?;
+        let planned = Planned::new(inputs, scope, public)?;
         self.parts.reporter.tell_plan(self.planned.as_ref(), &planned);
         Ok(self.planned.replace(planned))
     }
@@ -205,6 +246,7 @@ impl<K: Kernel> Daemon<K> {
         let settlement =
             reconcile::settle(&planned.plan, &planned.scope, observed, &mut self.parts.kernel, &mut admit)?;
         planned.note_pass(settlement.left.difference(&settlement.held).cloned().collect());
+        self.trust = Trust::after(&settlement);
         self.parts.reporter.tell_changes(&settlement, &repairs);
         Ok(settlement)
     }
@@ -223,7 +265,7 @@ impl<K: Kernel> Daemon<K> {
         let now = Instant::now();
         let retry = self.retry.map(|delay| now + delay);
         let files = [self.parts.reporter.due(), self.parts.remembered.due()];
-        let due = [retry, self.damper.next_release(now)].into_iter().chain(files);
+        let due = [retry, self.damper.next_release(now), self.trust.ends()].into_iter().chain(files);
         due.flatten().chain([now + SAFETY_LOOK]).min().unwrap_or(now)
     }
 }

@@ -21,6 +21,7 @@ mod remembered;
 mod report;
 mod start;
 mod store_link;
+mod trust;
 mod wake;
 
 use std::io::Write;

@@ -5,6 +5,7 @@
 mod check;
 mod fault;
 mod flags;
+mod store;
 mod value;
 mod words;
 
@@ -15,6 +16,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::path::PathBuf;
 
+use flannel_leases::etcd::EtcdOptions;
+use flannel_leases::kubernetes::KubernetesOptions;
 use flannel_plan::family::ByFamily;
 use regex::Regex;
 
@@ -95,12 +98,18 @@ pub struct Options {
 pub enum Store {
     /// In files of this folder.
     Directory(PathBuf),
+    /// In etcd.
+    Etcd(EtcdOptions),
+    /// In the annotations of Kubernetes nodes.
+    Kubernetes(KubernetesOptions),
 }
 
 impl fmt::Display for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Directory(dir) => write!(f, "directory {}", dir.display()),
+            Self::Etcd(options) => write!(f, "etcd {}", options.prefix),
+            Self::Kubernetes(options) => write!(f, "kubernetes {}", options.prefix),
         }
     }
 }

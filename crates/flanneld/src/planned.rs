@@ -1,10 +1,13 @@
 //! The plan in force, what it was made from, and what of it has been put in place so far.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
+use flannel_leases::Snapshot;
 use flannel_plan::backend::BackendError;
 use flannel_plan::desired::{self, Plan};
 use flannel_plan::diff::Change;
+use flannel_plan::family::ByFamily;
 use flannel_plan::inputs::Inputs;
 use flannel_plan::look::Scope;
 use flannel_plan::state::Key;
@@ -18,14 +21,28 @@ pub struct Planned {
     pub scope: Scope,
     /// The plan.
     pub plan: Plan,
+    /// The addresses that the store gave this node, which the choice of the interface depended on.
+    public: ByFamily<IpAddr>,
     /// The objects that are not in place yet; none known before the first pass.
     unplaced: Option<BTreeSet<Key>>,
 }
 
 impl Planned {
     /// Plans.
-    pub fn new(inputs: Inputs, scope: Scope) -> Result<Self, BackendError> {
-        Ok(Self { plan: desired::plan(&inputs)?, inputs, scope, unplaced: None })
+    pub fn new(inputs: Inputs, scope: Scope, public: ByFamily<IpAddr>) -> Result<Self, BackendError> {
+        Ok(Self { plan: desired::plan(&inputs)?, inputs, scope, public, unplaced: None })
+    }
+
+    /// The plan for the peers of a snapshot, if nothing else is new in it; taken to be in place.
+    pub fn with_peers_of(&self, snapshot: &Snapshot) -> Option<Self> {
+        let inputs = &self.inputs;
+        let same = snapshot.config.as_ref().ok() == Some(&inputs.config)
+            && snapshot.own.as_deref() == Some(&inputs.own)
+            && snapshot.public == self.public;
+        let only_peers = same && !snapshot.own_is_damaged && snapshot.peers != inputs.peers;
+        let inputs = only_peers.then(|| Inputs { peers: snapshot.peers.clone(), ..inputs.clone() })?;
+        let next = Self::new(inputs, self.scope.clone(), self.public).ok()?;
+        Some(Self { unplaced: Some(BTreeSet::new()), ..next })
     }
 
     /// Notes which objects a pass could not put in place.

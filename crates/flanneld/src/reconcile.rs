@@ -86,6 +86,13 @@ pub fn settle(
     }
 }
 
+/// Makes changes without a look before or after; none if any of them failed, so that only a look can tell.
+pub fn follow(changes: &[Change], kernel: &mut impl Kernel) -> Option<Settlement> {
+    let mut end = Settlement::default();
+    apply(changes, kernel, &mut end);
+    end.failures.is_empty().then_some(end)
+}
+
 /// A failed try is not repeated in one pass, except for what the node cannot be without.
 fn is_hopeless(change: &Change, failures: &[Trouble]) -> bool {
     let key = change.key();

@@ -188,7 +188,8 @@ impl Reporter {
         }
         self.outcome = Some(outcome);
         let foreign: Vec<String> = settlement.foreign.iter().map(ToString::to_string).collect();
-        if foreign != self.foreign {
+        // Without a look, nothing is known of others.
+        if foreign != self.foreign && settlement.looks > 0 {
             self.foreign = foreign;
             self.state_file.touch();
         }

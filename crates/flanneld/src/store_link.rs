@@ -99,7 +99,7 @@ pub async fn run(mut store: impl LeaseStore, mut link: Link) {
         if news {
             link.announce(&mut store, &mut publishing).await;
         }
-        if link.wakes.send(Wake::Look).is_err() {
+        if link.wakes.send(Wake::Store).is_err() {
             return;
         }
     }

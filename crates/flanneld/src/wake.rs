@@ -15,10 +15,12 @@ const LONGEST_BURST: Duration = Duration::from_millis(20);
 const REST: u32 = 3;
 const LONGEST_REST: Duration = Duration::from_millis(50);
 
-/// Why to look again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Why to look again; of several, the greatest counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Wake {
-    /// Something may have changed: in the kernel, in the store, or just time passed.
+    /// Something may have changed in the store.
+    Store,
+    /// Something may have changed in the kernel, or just time passed.
     Look,
     /// The daemon is to end.
     Stop,
@@ -48,11 +50,11 @@ impl Alarm {
         match self.receiver.recv_timeout(latest.saturating_duration_since(now)) {
             Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => Wake::Stop,
             Err(RecvTimeoutError::Timeout) => Wake::Look,
-            Ok(Wake::Look) => self.wait_for_quiet(),
+            Ok(wake) => self.wait_for_quiet(wake),
         }
     }
 
-    fn wait_for_quiet(&mut self) -> Wake {
+    fn wait_for_quiet(&mut self, mut greatest: Wake) -> Wake {
         let begun = Instant::now();
         loop {
             let now = Instant::now();
@@ -60,9 +62,11 @@ impl Alarm {
             let burst_left = (begun + LONGEST_BURST).saturating_duration_since(now);
             match self.receiver.recv_timeout(QUIET.min(burst_left).max(rest)) {
                 Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return Wake::Stop,
-                Err(RecvTimeoutError::Timeout) => return Wake::Look,
-                Ok(Wake::Look) if rest.is_zero() && burst_left.is_zero() => return Wake::Look,
-                Ok(Wake::Look) => {}
+                Err(RecvTimeoutError::Timeout) => return greatest,
+                Ok(wake) => greatest = greatest.max(wake),
+            }
+            if rest.is_zero() && burst_left.is_zero() {
+                return greatest;
             }
         }
     }
@@ -206,5 +210,19 @@ mod tests {
         sender.send(Wake::Look).unwrap();
         sender.send(Wake::Stop).unwrap();
         assert_eq!(alarm.wait(later), Wake::Stop);
+    }
+
+    #[test]
+    fn news_of_the_store_alone_give_no_reason_to_look_at_the_kernel() {
+        let (sender, receiver) = channel();
+        let mut alarm = Alarm::new(receiver);
+        let later = Instant::now() + Duration::from_secs(5);
+        for (burst, greatest) in [
+            (&[Wake::Store, Wake::Store][..], Wake::Store),
+            (&[Wake::Store, Wake::Look, Wake::Store][..], Wake::Look),
+        ] {
+            burst.iter().for_each(|wake| sender.send(*wake).unwrap());
+            assert_eq!(alarm.wait(later), greatest);
+        }
     }
 }

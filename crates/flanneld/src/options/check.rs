@@ -1,4 +1,4 @@
-//! From texts to [`Options`]: each value read and judged, the store chosen, and whatever this version cannot do
+//! From texts to [`Options`]: each value read and judged, and whatever this version cannot do
 //! refused by name. Takes [`Given`], gives options or every fault at once.
 
 use std::ffi::OsStr;
@@ -7,10 +7,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use flannel_plan::family::{ByFamily, Family};
 
 use super::fault::{OptionFault, Origin, Shown};
-use super::flags::{self, Feature, Flag, Support, Takes};
+use super::flags::{self, Flag, Support, Takes};
 use super::value::{self, Why};
 use super::words::{Given, Setting};
-use super::{Options, Source, Store};
+use super::{Options, Source, store};
 
 /// Options from what was given.
 pub fn options(
@@ -27,13 +27,14 @@ pub fn options(
     let healthz = reader.healthz();
     let verbosity = reader.last("v", value::integer(i32::MIN..=i32::MAX)).unwrap_or_default();
     let log_format = reader.last("log-format", value::log_format).unwrap_or_default();
-    let warnings = reader.without_effect();
+    let mut warnings = reader.without_effect();
     reader.refuse_what_comes_later();
-    let store = reader.store();
-    let owner = owner(source);
-    let mut faults = reader.faults;
+    let store = store::choose(&mut reader, &source.environment);
+    warnings.extend(store.iter().flat_map(|store| store::strangers(&mut reader, store)));
+    let owner = owner(source).map_err(|fault| reader.faults.push(fault));
+    let faults = reader.faults;
     match (store, owner) {
-        (Ok(store), Ok(owner)) if faults.is_empty() => Ok(Options {
+        (Some(store), Ok(owner)) if faults.is_empty() => Ok(Options {
             store,
             owner,
             ifaces,
@@ -48,10 +49,7 @@ pub fn options(
             warnings,
             provenance: given.provenance(),
         }),
-        (store, owner) => {
-            faults.extend(store.err().into_iter().chain(owner.err()));
-            Err(faults)
-        }
+        _ => Err(faults),
     }
 }
 
@@ -62,9 +60,12 @@ pub fn wants_version(given: &Given) -> Result<bool, Vec<OptionFault>> {
     if reader.faults.is_empty() { Ok(wants) } else { Err(reader.faults) }
 }
 
-struct Reader<'a> {
-    given: &'a Given,
-    faults: Vec<OptionFault>,
+/// Reads the values of flags and collects the faults.
+pub struct Reader<'a> {
+    /// What was given.
+    pub given: &'a Given,
+    /// What is wrong with it, so far.
+    pub faults: Vec<OptionFault>,
 }
 
 impl Reader<'_> {
@@ -79,7 +80,8 @@ impl Reader<'_> {
         values
     }
 
-    fn last<T>(&mut self, flag: &'static str, read: impl Fn(&str) -> Result<T, Why>) -> Option<T> {
+    /// The value that holds: the last one.
+    pub fn last<T>(&mut self, flag: &'static str, read: impl Fn(&str) -> Result<T, Why>) -> Option<T> {
         self.all(flag, read).pop()
     }
 
@@ -109,7 +111,7 @@ impl Reader<'_> {
     }
 
     fn refuse_what_comes_later(&mut self) {
-        for flag in flags::all().filter(|flag| !chooses_a_store(flag)) {
+        for flag in flags::all() {
             let Support::Later(feature) = flag.support else { continue };
             if let Some(origin) = self.asks(flag) {
                 self.faults.push(OptionFault::Later { origin, feature });
@@ -118,42 +120,14 @@ impl Reader<'_> {
     }
 
     /// Who asks for something by this flag: a switch that is off and an empty text ask for nothing.
-    fn asks(&mut self, flag: &'static Flag) -> Option<Origin> {
+    pub fn asks(&mut self, flag: &'static Flag) -> Option<Origin> {
         let asks = match (flag.name, flag.takes) {
             (_, Takes::Switch) => self.last(flag.name, value::switch),
-            ("subnet-lease-renew-margin", _) => self.last(flag.name, value::integer(1..=1439)).map(|_| true),
             ("iptables-resync", _) => self.last(flag.name, value::integer(i32::MIN..=i32::MAX)).map(|_| true),
             _ => self.last(flag.name, value::text).map(|text| !text.is_empty()),
         };
         asks.filter(|asks| *asks).and_then(|_| self.given.origin(flag.name))
     }
-
-    fn store(&mut self) -> Result<Store, OptionFault> {
-        let of = |feature| flags::all().filter(move |flag| flag.support == Support::Later(feature));
-        let mut who = |feature| -> Vec<Origin> {
-            of(feature).filter(|flag| chooses_a_store(flag)).filter_map(|flag| self.asks(flag)).collect()
-        };
-        let (kubernetes, etcd) = (who(Feature::Kubernetes), who(Feature::Etcd));
-        if let (Some(lease_dir), Some(setting)) =
-            (self.given.origin("lease-dir"), self.given.settings("lease-dir").last())
-        {
-            let origins: Vec<_> = kubernetes.into_iter().chain(etcd).collect();
-            if !origins.is_empty() {
-                return Err(OptionFault::StoreTwice { lease_dir, origins });
-            }
-            let path = value::path(&setting.text).map_err(|why| bad_value("lease-dir", setting, why))?;
-            return Ok(Store::Directory(path.into()));
-        }
-        Err(if kubernetes.is_empty() {
-            OptionFault::StoreMissing { store: Feature::Etcd, origins: etcd }
-        } else {
-            OptionFault::StoreMissing { store: Feature::Kubernetes, origins: kubernetes }
-        })
-    }
-}
-
-fn chooses_a_store(flag: &Flag) -> bool {
-    flag.name == "kube-subnet-mgr" || flag.name.starts_with("etcd-")
 }
 
 fn bad_value(flag: &'static str, setting: &Setting, why: Why) -> OptionFault {

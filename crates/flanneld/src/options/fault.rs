@@ -67,28 +67,20 @@ pub enum OptionFault {
         /// For what.
         feature: Feature,
     },
-    /// A store that this version lacks.
-    #[error(
-        "{}: {store} will come in a later version; use --lease-dir DIR, which works now",
-        asked_by(origins, "no store is chosen, and Go flannel's default is etcd")
-    )]
-    StoreMissing {
-        /// The store.
-        store: Feature,
-        /// Who asks for it; nobody if it is Go's default.
-        origins: Vec<Origin>,
-    },
     /// Two stores at once.
-    #[error(
-        "{lease_dir} chooses another store than {}; keep one of the two",
-        asked_by(origins, "the default")
-    )]
+    #[error("{lease_dir} chooses another store than {}; keep one of the two", listed(origins))]
     StoreTwice {
         /// Who asks for the directory.
         lease_dir: Origin,
         /// Who asks for another store.
         origins: Vec<Origin>,
     },
+    /// A Kubernetes node that nobody named.
+    #[error(
+        "--kube-subnet-mgr: which Kubernetes node is this? Set NODE_NAME (from spec.nodeName), or POD_NAME and \
+         POD_NAMESPACE"
+    )]
+    NoNode,
     /// A node without a usable name.
     #[error(
         "{from}: {name:?} cannot name this node; set NODE_NAME to 1 to 253 letters, digits, `-`, `_` or `.`"
@@ -137,10 +129,7 @@ impl fmt::Display for Shown {
     }
 }
 
-fn asked_by(origins: &[Origin], nobody: &str) -> String {
-    if origins.is_empty() {
-        return nobody.to_owned();
-    }
+fn listed(origins: &[Origin]) -> String {
     origins.iter().map(Origin::to_string).collect::<Vec<_>>().join(", ")
 }
 

@@ -16,6 +16,19 @@ pub struct Flag {
     pub meaning: &'static str,
     /// Whether this version does it.
     pub support: Support,
+    /// The lease store that it is for.
+    pub belongs: Belongs,
+}
+
+/// The lease store that a flag is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Belongs {
+    /// Any of them.
+    Any,
+    /// etcd.
+    Etcd,
+    /// Kubernetes.
+    Kubernetes,
 }
 
 /// The form of a flag's value.
@@ -45,10 +58,6 @@ pub enum Support {
 /// A part of flannel that this version lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feature {
-    /// Leases in etcd.
-    Etcd,
-    /// Leases in the annotations of Kubernetes nodes.
-    Kubernetes,
     /// The node's address for packets that leave the pod network.
     Masquerade,
     /// Firewall rules that let pod traffic through.
@@ -60,8 +69,6 @@ pub enum Feature {
 impl fmt::Display for Feature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Etcd => "the etcd store",
-            Self::Kubernetes => "the Kubernetes store",
             Self::Masquerade => "masquerading",
             Self::ForwardRules => "the firewall rules for forwarding",
             Self::BlackholeRoutes => "blackhole routes",
@@ -71,7 +78,7 @@ impl fmt::Display for Feature {
 
 impl Flag {
     const fn new(name: &'static str, takes: Takes, default: &'static str, meaning: &'static str) -> Self {
-        Self { name, takes, default, meaning, support: Support::Now }
+        Self { name, takes, default, meaning, support: Support::Now, belongs: Belongs::Any }
     }
 
     const fn switch(name: &'static str, default: &'static str, meaning: &'static str) -> Self {
@@ -80,6 +87,11 @@ impl Flag {
 
     const fn later(mut self, feature: Feature) -> Self {
         self.support = Support::Later(feature);
+        self
+    }
+
+    const fn of(mut self, store: Belongs) -> Self {
+        self.belongs = store;
         self
     }
 
@@ -102,25 +114,26 @@ pub fn variable(name: &str) -> String {
 /// Where the CNI plugin looks for the node's subnet, unless told otherwise.
 pub const SUBNET_FILE: &str = "/run/flannel/subnet.env";
 
-use Feature::{BlackholeRoutes, Etcd, ForwardRules, Kubernetes, Masquerade};
+use Belongs::{Etcd, Kubernetes};
+use Feature::{BlackholeRoutes, ForwardRules, Masquerade};
 use Takes::{Many, One, Secret};
 
 /// The flags of Go flannel, with its names and its defaults.
 pub static OF_GO: &[Flag] = &[
-    Flag::new("etcd-cafile", One("FILE"), "", "certificate authority of the etcd servers").later(Etcd),
-    Flag::new("etcd-certfile", One("FILE"), "", "certificate shown to etcd").later(Etcd),
+    Flag::new("etcd-cafile", One("FILE"), "", "certificate authority of the etcd servers").of(Etcd),
+    Flag::new("etcd-certfile", One("FILE"), "", "certificate shown to etcd").of(Etcd),
     Flag::new(
         "etcd-endpoints",
         One("URLS"),
         "http://127.0.0.1:4001,http://127.0.0.1:2379",
         "etcd servers, with commas between",
     )
-    .later(Etcd),
-    Flag::new("etcd-keyfile", One("FILE"), "", "private key for --etcd-certfile").later(Etcd),
-    Flag::new("etcd-password", Secret, "", "password for etcd").later(Etcd),
+    .of(Etcd),
+    Flag::new("etcd-keyfile", One("FILE"), "", "private key for --etcd-certfile").of(Etcd),
+    Flag::new("etcd-password", Secret, "", "password for etcd").of(Etcd),
     Flag::new("etcd-prefix", One("KEY"), "/coreos.com/network", "key below which flannel's keys are")
-        .later(Etcd),
-    Flag::new("etcd-username", One("NAME"), "", "user name for etcd").later(Etcd),
+        .of(Etcd),
+    Flag::new("etcd-username", One("NAME"), "", "user name for etcd").of(Etcd),
     Flag::new(
         "healthz-ip",
         One("IP"),
@@ -152,10 +165,10 @@ pub static OF_GO: &[Flag] = &[
         "flannel.alpha.coreos.com",
         "prefix of flannel's annotations on nodes",
     )
-    .later(Kubernetes),
-    Flag::new("kube-api-url", One("URL"), "", "address of the Kubernetes API server").later(Kubernetes),
-    Flag::switch("kube-subnet-mgr", "false", "keep leases in Kubernetes").later(Kubernetes),
-    Flag::new("kubeconfig-file", One("FILE"), "", "kubeconfig for the API server").later(Kubernetes),
+    .of(Kubernetes),
+    Flag::new("kube-api-url", One("URL"), "", "address of the Kubernetes API server").of(Kubernetes),
+    Flag::switch("kube-subnet-mgr", "false", "keep leases in Kubernetes").of(Kubernetes),
+    Flag::new("kubeconfig-file", One("FILE"), "", "kubeconfig for the API server").of(Kubernetes),
     Flag::new("log_backtrace_at", One("FILE:N"), "", "accepted, without effect").without_effect(),
     Flag::new(
         "net-config-path",
@@ -163,11 +176,11 @@ pub static OF_GO: &[Flag] = &[
         "/etc/kube-flannel/net-conf.json",
         "network configuration in Kubernetes",
     )
-    .later(Kubernetes),
+    .of(Kubernetes),
     Flag::new("public-ip", One("IPV4"), "", "IPv4 address that other nodes send to"),
     Flag::new("public-ipv6", One("IPV6"), "", "IPv6 address that other nodes send to"),
     Flag::switch("set-node-network-unavailable", "true", "tell Kubernetes that the node's network works")
-        .later(Kubernetes),
+        .of(Kubernetes),
     Flag::new("subnet-file", One("FILE"), SUBNET_FILE, "where the CNI plugin finds this node's subnet"),
     Flag::new(
         "subnet-lease-renew-margin",
@@ -175,7 +188,7 @@ pub static OF_GO: &[Flag] = &[
         "60",
         "renew the lease so long before its end; 1 to 1439",
     )
-    .later(Etcd),
+    .of(Etcd),
     Flag::new("v", One("N"), "0", "how much is logged: 0 changes, 1 to 3 reasons too, 4 everything"),
     Flag::switch("version", "false", "print the version and exit"),
     Flag::new("vmodule", One("PATTERN=N,..."), "", "accepted, without effect").without_effect(),
@@ -224,7 +237,8 @@ const HOW_TO_WRITE: &str = "\
 A flag is -name or --name, its value the next word or behind `=`. A switch has its value only
 behind `=`: --ip-masq=false. What is not on the command line is taken from the environment:
 FLANNELD_HEALTHZ_PORT stands for --healthz-port. NODE_NAME is this node's name (default: the
-host's). RUST_LOG overrides -v.
+host's; in Kubernetes, the node of the pod POD_NAME in POD_NAMESPACE). RUST_LOG overrides -v.
+Leases are kept in etcd, unless --kube-subnet-mgr or --lease-dir says otherwise.
 ";
 
 /// The text of `--help`.

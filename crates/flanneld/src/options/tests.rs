@@ -5,6 +5,9 @@ use std::os::unix::ffi::OsStringExt;
 use super::fault::{Origin, Shown};
 use super::flags::Feature;
 use super::*;
+use flannel_leases::etcd::Secret;
+use flannel_plan::annotations::AnnotationPrefix;
+use std::time::Duration;
 
 const DIR: &str = "--lease-dir=/leases";
 
@@ -55,10 +58,6 @@ fn plain(set: &[(&'static str, Provenance)]) -> Options {
 
 fn by_flag(flag: &'static str) -> Origin {
     Origin { flag, from: Provenance::Flag }
-}
-
-fn by_environment(flag: &'static str) -> Origin {
-    Origin { flag, from: Provenance::Environment }
 }
 
 fn bad(origin: Origin, value: &str, why: &str) -> OptionFault {
@@ -152,7 +151,7 @@ fn the_environment_fills_in_what_the_command_line_leaves_open() {
 }
 
 #[test]
-fn what_asks_for_nothing_is_accepted_though_its_feature_is_missing() {
+fn what_asks_for_nothing_is_accepted_though_its_feature_is_missing_or_another_stores() {
     let words = [
         "--ip-masq=false",
         "--ip-masq-fully-random-disable=F",
@@ -239,8 +238,6 @@ fn every_fault_is_reported_at_once() {
         "--healthz-port: \"70000\" is not within 0 to 65535",
         "--v: \"x\" is not a whole number",
         "FLANNELD_IP_MASQ: \"yes\" is neither true nor false",
-        "no store is chosen, and Go flannel's default is etcd: the etcd store will come in a later version; \
-         use --lease-dir DIR, which works now",
         "NODE_NAME: \"a/b\" cannot name this node; set NODE_NAME to 1 to 253 letters, digits, `-`, `_` or `.`",
     ];
     assert_eq!(texts(&words, &variables), expected);
@@ -278,12 +275,6 @@ fn a_flag_for_a_missing_feature_is_refused_by_name() {
         ("--iptables-forward-rules", "--iptables-forward-rules: the firewall rules for forwarding"),
         ("--iptables-resync=5", "--iptables-resync: the firewall rules for forwarding"),
         ("--ip-blackhole-route=T", "--ip-blackhole-route: blackhole routes"),
-        ("--kube-api-url=http://x", "--kube-api-url: the Kubernetes store"),
-        ("--kube-annotation-prefix=x", "--kube-annotation-prefix: the Kubernetes store"),
-        ("--kubeconfig-file=x", "--kubeconfig-file: the Kubernetes store"),
-        ("--net-config-path=x", "--net-config-path: the Kubernetes store"),
-        ("--set-node-network-unavailable", "--set-node-network-unavailable: the Kubernetes store"),
-        ("--subnet-lease-renew-margin=60", "--subnet-lease-renew-margin: the etcd store"),
     ];
     for (word, fault) in cases {
         let expected = format!("{fault} will come in a later version; leave it out");
@@ -296,18 +287,86 @@ fn a_flag_for_a_missing_feature_is_refused_by_name() {
     }
 }
 
+fn etcd() -> EtcdOptions {
+    EtcdOptions {
+        endpoints: ["http://127.0.0.1:4001", "http://127.0.0.1:2379"].map(str::to_owned).into(),
+        prefix: "/coreos.com/network".to_owned(),
+        renew_margin: Duration::from_secs(3600),
+        ..EtcdOptions::default()
+    }
+}
+
 #[test]
-fn a_store_that_is_not_built_is_named_with_the_one_that_works() {
-    let kubernetes = OptionFault::StoreMissing {
-        store: Feature::Kubernetes,
-        origins: vec![by_environment("kube-subnet-mgr")],
+fn leases_are_kept_in_etcd_unless_somebody_says_otherwise() {
+    assert_eq!(run(&["--kube-subnet-mgr=false"], &[]).store, Store::Etcd(etcd()));
+    let words = "--etcd-endpoints=https://a:1, --etcd-prefix=/x --etcd-cafile=ca --etcd-certfile=c --etcd-keyfile=k \
+                 --etcd-username=u --etcd-password=p --subnet-lease-renew-margin=5";
+    let expected = EtcdOptions {
+        endpoints: vec!["https://a:1".to_owned()],
+        prefix: "/x".to_owned(),
+        ca_file: Some("ca".into()),
+        cert_file: Some("c".into()),
+        key_file: Some("k".into()),
+        username: "u".to_owned(),
+        password: Secret::new("p"),
+        renew_margin: Duration::from_secs(300),
     };
-    assert_eq!(faults(&[], &[("FLANNELD_KUBE_SUBNET_MGR", "true")]), [kubernetes]);
-    let etcd = "--etcd-endpoints, FLANNELD_ETCD_PREFIX: the etcd store will come in a later version; \
-                use --lease-dir DIR, which works now";
-    assert_eq!(texts(&["--etcd-endpoints=http://x"], &[("FLANNELD_ETCD_PREFIX", "/x")]), [etcd]);
-    let nothing = OptionFault::StoreMissing { store: Feature::Etcd, origins: vec![] };
-    assert_eq!(faults(&["--kube-subnet-mgr=false"], &[]), [nothing]);
+    assert_eq!(run(&words.split_whitespace().collect::<Vec<_>>(), &[]).store, Store::Etcd(expected));
+    assert_eq!(
+        run(&[], &[("FLANNELD_ETCD_PREFIX", "/y")]).store,
+        Store::Etcd(EtcdOptions { prefix: "/y".into(), ..etcd() })
+    );
+}
+
+#[test]
+fn kubernetes_keeps_leases_if_it_is_asked_for() {
+    let expected = KubernetesOptions {
+        api_url: None,
+        kubeconfig: None,
+        node_name: Some("worker-3".to_owned()),
+        pod: None,
+        prefix: AnnotationPrefix::default(),
+        net_conf: "/etc/kube-flannel/net-conf.json".into(),
+        set_condition: true,
+    };
+    let node = [("FLANNELD_KUBE_SUBNET_MGR", "true"), ("NODE_NAME", "worker-3")];
+    assert_eq!(run(&[], &node).store, Store::Kubernetes(expected.clone()));
+    let words = "--kube-subnet-mgr --kube-api-url=https://x --kubeconfig-file=/k --net-config-path=/n \
+                 --kube-annotation-prefix=example.com/blue --set-node-network-unavailable=false";
+    let expected = KubernetesOptions {
+        api_url: Some("https://x".to_owned()),
+        kubeconfig: Some("/k".into()),
+        node_name: None,
+        pod: Some(("p".to_owned(), "kube-flannel".to_owned())),
+        prefix: "example.com/blue".parse().unwrap(),
+        net_conf: "/n".into(),
+        set_condition: false,
+    };
+    let pod = [("POD_NAME", "p"), ("POD_NAMESPACE", "kube-flannel")];
+    assert_eq!(run(&words.split_whitespace().collect::<Vec<_>>(), &pod).store, Store::Kubernetes(expected));
+    assert_eq!(faults(&["--kube-subnet-mgr"], &pod[..1]), [OptionFault::NoNode]);
+}
+
+#[test]
+fn a_flag_of_another_store_is_taken_and_said_to_do_nothing() {
+    let node = [("NODE_NAME", "n")];
+    let cases: [(&[&str], &str); 3] = [
+        (&["--kube-api-url=http://x", DIR], "--kube-api-url has no effect: leases are kept by --lease-dir"),
+        (&["--kubeconfig-file=/k"], "--kubeconfig-file has no effect: leases are kept by etcd"),
+        (
+            &["--kube-subnet-mgr", "--etcd-prefix=/x"],
+            "--etcd-prefix has no effect: leases are kept by --kube-subnet-mgr",
+        ),
+    ];
+    for (words, warning) in cases {
+        assert_eq!(run(words, &node).warnings, [warning], "{words:?}");
+    }
+    let prefix = "is no prefix of annotations: expected a domain in lower case such as flannel.alpha.coreos.com, \
+                  and perhaps one slash and a name";
+    assert_eq!(
+        faults(&["--kube-annotation-prefix=x"], &[]),
+        [bad(by_flag("kube-annotation-prefix"), "x", prefix)]
+    );
 }
 
 #[test]
@@ -363,8 +422,9 @@ fn no_fault_shows_a_password() {
         &["--etcd-password", "--", "--", "hunter2"],
     ];
     for line in lines {
-        let found = faults(line, &[("FLANNELD_ETCD_PASSWORD", "hunter2")]);
-        let shown = format!("{found:?} {}", report(&found));
+        let found = parse(&source(line, &[("FLANNELD_ETCD_PASSWORD", "hunter2")]));
+        let told = found.as_ref().err().map(|faults| report(faults));
+        let shown = format!("{found:?} {told:?}");
         assert!(!shown.contains("hunter2"), "{line:?}: {shown}");
     }
 }

@@ -1,0 +1,113 @@
+//! Which lease store the flags choose, and how it is reached. Takes what was given, gives a [`Store`], and warns of
+//! flags that belong to another one.
+
+use std::ffi::OsStr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use flannel_leases::etcd::{EtcdOptions, Secret};
+use flannel_leases::kubernetes::KubernetesOptions;
+use flannel_plan::annotations::AnnotationPrefix;
+
+use super::check::Reader;
+use super::fault::{OptionFault, Origin};
+use super::flags::{self, Belongs, Flag};
+use super::value::{self, Why};
+use super::{Environment, Store};
+
+/// How long before its end a lease is renewed, in minutes, if nobody says otherwise.
+const RENEW_MARGIN: i32 = 60;
+
+/// Chooses the store: a folder if one is named, Kubernetes if it is asked for, else etcd, as Go does.
+pub fn choose(reader: &mut Reader<'_>, environment: &Environment) -> Option<Store> {
+    // Values are judged also if their store is not chosen.
+    let kubernetes = reader.last("kube-subnet-mgr", value::switch).unwrap_or(false);
+    let (dir, etcd, cluster) =
+        (reader.last("lease-dir", value::path), etcd(reader), cluster(reader, environment));
+    if let Some(lease_dir) = reader.given.origin("lease-dir") {
+        let asked = reader.given.origin("kube-subnet-mgr").filter(|_| kubernetes);
+        let by_name =
+            askers(reader, Belongs::Etcd).into_iter().filter(|origin| origin.flag.starts_with("etcd-"));
+        let origins: Vec<Origin> = asked.into_iter().chain(by_name).collect();
+        if !origins.is_empty() {
+            reader.faults.push(OptionFault::StoreTwice { lease_dir, origins });
+        }
+        return dir.map(|dir| Store::Directory(dir.into()));
+    }
+    if !kubernetes {
+        return etcd.map(Store::Etcd);
+    }
+    if cluster.node_name.is_none() && cluster.pod.is_none() {
+        reader.faults.push(OptionFault::NoNode);
+    }
+    Some(Store::Kubernetes(cluster))
+}
+
+/// What to tell of flags that belong to another store than the chosen one.
+pub fn strangers(reader: &mut Reader<'_>, store: &Store) -> Vec<String> {
+    let (others, chosen) = match store {
+        Store::Directory(_) => (&[Belongs::Etcd, Belongs::Kubernetes][..], "--lease-dir"),
+        Store::Kubernetes(_) => (&[Belongs::Etcd][..], "--kube-subnet-mgr"),
+        Store::Etcd(_) => (&[Belongs::Kubernetes][..], "etcd"),
+    };
+    let origins = others.iter().flat_map(|other| askers(reader, *other)).collect::<Vec<_>>();
+    origins.iter().map(|origin| format!("{origin} has no effect: leases are kept by {chosen}")).collect()
+}
+
+/// Who asks for something that only this store has.
+fn askers(reader: &mut Reader<'_>, store: Belongs) -> Vec<Origin> {
+    let of_store = |flag: &&'static Flag| flag.belongs == store && flag.name != "kube-subnet-mgr";
+    flags::all().filter(of_store).filter_map(|flag| reader.asks(flag)).collect()
+}
+
+fn etcd(reader: &mut Reader<'_>) -> Option<EtcdOptions> {
+    let mut text = |flag: &'static str| reader.last(flag, value::text).unwrap_or_else(|| default(flag));
+    let (endpoints, prefix) = (text("etcd-endpoints"), text("etcd-prefix"));
+    let mut file = |flag| Some(text(flag)).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let (ca_file, cert_file, key_file) = (file("etcd-cafile"), file("etcd-certfile"), file("etcd-keyfile"));
+    let (username, password) = (text("etcd-username"), Secret::new(text("etcd-password")));
+    let margin = reader.last("subnet-lease-renew-margin", value::integer(1..=1439));
+    let minutes = u64::try_from(margin.unwrap_or(RENEW_MARGIN)).ok()?;
+    Some(EtcdOptions {
+        endpoints: endpoints
+            .split(',')
+            .map(|url| url.trim().to_owned())
+            .filter(|url| !url.is_empty())
+            .collect(),
+        prefix,
+        ca_file,
+        cert_file,
+        key_file,
+        username,
+        password,
+        renew_margin: Duration::from_secs(60 * minutes),
+    })
+}
+
+fn cluster(reader: &mut Reader<'_>, environment: &Environment) -> KubernetesOptions {
+    let mut optional = |flag| reader.last(flag, value::text).filter(|text| !text.is_empty());
+    let (api_url, kubeconfig) = (optional("kube-api-url"), optional("kubeconfig-file").map(PathBuf::from));
+    let net_conf = reader.last("net-config-path", value::path).unwrap_or_else(|| default("net-config-path"));
+    let prefix = reader.last("kube-annotation-prefix", annotation_prefix).unwrap_or_default();
+    let set_condition = reader.last("set-node-network-unavailable", value::switch).unwrap_or(true);
+    let variable = |name| {
+        let value = environment.get(OsStr::new(name)).and_then(|value| value.to_str());
+        value.filter(|value| !value.is_empty()).map(str::to_owned)
+    };
+    let node_name = variable("NODE_NAME");
+    let pod = variable("POD_NAME").zip(variable("POD_NAMESPACE"));
+    let net_conf = net_conf.into();
+    KubernetesOptions { api_url, kubeconfig, node_name, pod, prefix, net_conf, set_condition }
+}
+
+fn annotation_prefix(text: &str) -> Result<AnnotationPrefix, Why> {
+    text.parse().map_err(|_| {
+        "is no prefix of annotations: expected a domain in lower case such as flannel.alpha.coreos.com, and \
+         perhaps one slash and a name"
+            .to_owned()
+    })
+}
+
+fn default(flag: &str) -> String {
+    flags::find(flag).map(|flag| flag.default.to_owned()).unwrap_or_default()
+}
