@@ -33,9 +33,10 @@ use flannel_plan::annotations::AnnotationPrefix;
 use flannel_plan::lease::{Announcement, Lease};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tracing::warn;
 
 use crate::{Fault, LeaseStore, Readiness, Snapshot, StoreError};
-use access::{Access, Hints};
+use access::{Access, Hints, Trust};
 use board::{Board, State};
 use client::Client;
 use condition::{Teller, Word};
@@ -97,6 +98,9 @@ impl Kubernetes {
             kubeconfig: options.kubeconfig.as_deref().filter(|path| !path.as_os_str().is_empty()),
             pod: host.as_deref().zip(port.as_deref()),
         })?;
+        if access.trust == Trust::Anybody {
+            warn!(server = %access.server, "insecure-skip-tls-verify: whoever answers there is believed");
+        }
         let board = Arc::new(Board::default());
         Ok(Self {
             prefix: options.prefix,

@@ -28,6 +28,8 @@ const PAGE: usize = 250;
 const MANY: usize = 100;
 /// A bookmark comes every minute.
 const SILENCE: Duration = Duration::from_secs(150);
+/// A watch that begins is told at once if it cannot go on from where it should.
+const QUIET: Duration = Duration::from_millis(300);
 const GONE: u16 = 410;
 
 /// The task that keeps the board up to date.
@@ -48,8 +50,6 @@ struct Place {
     has_begun: bool,
     /// Whether anything was heard by it.
     has_moved: bool,
-    /// Whether what was heard last made no sense.
-    is_garbled: bool,
 }
 
 impl Follower {
@@ -62,12 +62,11 @@ impl Follower {
                 pace = Pace::default();
             }
             let has_begun = std::mem::take(&mut place.has_begun);
-            place.is_garbled = matches!(answer, Err(KubernetesError::Garbled { .. }));
             match answer {
                 Ok(()) => {}
-                // A watch that breaks is nothing to tell of, if the next one works.
-                Err(trouble) if has_begun && !place.is_garbled => {
-                    debug!(error = %trouble, "the watch broke; going on")
+                // One failure is nothing to tell of, if the next try works.
+                Err(trouble) if pace.is_new() || (has_begun && !is_garbled(&trouble)) => {
+                    debug!(error = %trouble, "the watch broke; going on");
                 }
                 Err(trouble) => {
                     pace.slow_down(&trouble);
@@ -174,25 +173,26 @@ impl Follower {
             "/api/v1/nodes?watch=true&allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds={limit}"
         );
         let mut body = self.client.stream(&Call::get(act, path, METADATA)).await?;
-        if !place.is_garbled {
-            self.board.regain(&self.client.server());
-        }
         place.has_begun = true;
         let mut frames = Frames::default();
+        let mut limit = QUIET;
         loop {
-            let Ok(part) = timeout(SILENCE, body.frame()).await else {
-                return Err(self.client.silent(act, SILENCE));
+            let part = match timeout(limit, body.frame()).await {
+                Ok(Some(part)) => part.map_err(|cause| self.client.broken(act, &cause))?,
+                Ok(None) => return Ok(()),
+                Err(_) if limit == SILENCE => return Err(self.client.silent(act, SILENCE)),
+                Err(_) => {
+                    self.board.regain(&self.client.server());
+                    limit = SILENCE;
+                    continue;
+                }
             };
-            let Some(part) = part else { return Ok(()) };
-            let part = part.map_err(|cause| self.client.broken(act, &cause))?;
             frames.push(part.data_ref().map(|bytes| &**bytes).unwrap_or_default());
             let garbled = |cause: prost::DecodeError| self.client.garbled(act, &cause.to_string());
             while let Some(frame) = frames.next().map_err(garbled)? {
                 self.hear(frame, place).await?;
                 place.has_moved = true;
-                if std::mem::take(&mut place.is_garbled) {
-                    self.board.regain(&self.client.server());
-                }
+                self.board.regain(&self.client.server());
             }
         }
     }
@@ -229,6 +229,10 @@ impl Follower {
             message: status.message,
         }
     }
+}
+
+fn is_garbled(trouble: &KubernetesError) -> bool {
+    matches!(trouble, KubernetesError::Garbled { .. })
 }
 
 /// A list is told of when it is whole.

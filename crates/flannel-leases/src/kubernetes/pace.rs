@@ -7,7 +7,7 @@ use super::error::KubernetesError;
 
 const FIRST: Duration = Duration::from_millis(100);
 /// A server that comes back is noticed within two seconds: peers wait for it.
-const LONGEST: Duration = Duration::from_secs(1);
+const LONGEST: Duration = Duration::from_millis(800);
 /// A server that answers with a refusal has work enough.
 const LONGEST_REFUSED: Duration = Duration::from_secs(5);
 
@@ -19,9 +19,17 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Chooses how long the pauses may get.
+    /// Whether the first try is still to come.
+    pub(super) fn is_new(&self) -> bool {
+        self.tries == 0
+    }
+
+    /// Chooses how long the pauses may get. A server that begins to answer is nearly ready: they begin anew then.
     pub(super) fn slow_down(&mut self, trouble: &KubernetesError) {
-        self.longest = trouble.code().map(|_| LONGEST_REFUSED);
+        let longest = trouble.code().map(|_| LONGEST_REFUSED);
+        if self.longest != longest {
+            *self = Self { tries: self.tries.min(1), longest };
+        }
     }
 
     /// Waits for the next try; the first one comes at once.
