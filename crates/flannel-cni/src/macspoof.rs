@@ -10,7 +10,7 @@ use flannel_kernel::firewall::nft::{
 use flannel_plan::mac::Mac;
 
 use crate::error::CniError;
-use crate::firewall::{delete, failure, names, repeat};
+use crate::firewall::{change, delete, failure, names};
 use crate::request::Request;
 
 const TABLE: Table = Table { family: Family::Bridge, name: "nat" };
@@ -40,8 +40,7 @@ impl Names {
 /// Drops what comes in through the host's end of the cable and does not carry this address.
 pub fn set_up(request: &Request, host_veth: &str, mac: Mac) -> Result<(), CniError> {
     let names = Names::of_request(request);
-    let attempt = || {
-        let mut nft = Nft::open()?;
+    let attempt = |nft: &mut Nft| {
         let mut transaction = Transaction::default();
         for listed in nft.rules(TABLE, PREROUTING)?.iter().filter(|listed| is_of(&names, listed)) {
             transaction.push(deletion(listed));
@@ -50,7 +49,7 @@ pub fn set_up(request: &Request, host_veth: &str, mac: Mac) -> Result<(), CniErr
         transaction.extend(additions(request, &names, host_veth, mac, is_new));
         nft.commit(&transaction)
     };
-    repeat(attempt).map_err(|why| failure("failed to setup spoof-check", &why))
+    change(attempt).map_err(|why| failure("failed to setup spoof-check", &why))
 }
 
 /// Removes the rules of an attachment.

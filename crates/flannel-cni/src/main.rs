@@ -2,6 +2,12 @@
 
 use std::process::ExitCode;
 
+use flannel_kernel::arena::Arena;
+
+/// More than an attachment takes; what takes more goes on with the system's memory.
+#[global_allocator]
+static MEMORY: Arena<{ 256 * 1024 }> = Arena::unused();
+
 fn main() -> ExitCode {
     flannel_cni::program::run()
 }

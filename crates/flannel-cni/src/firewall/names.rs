@@ -13,9 +13,8 @@ const LONGEST_TAG: usize = 120;
 
 /// The first `length` hexadecimal digits of a text's hash.
 pub(crate) fn hash(text: &str, length: usize) -> String {
-    let mut digits: String = Sha512::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
-    digits.truncate(length);
-    digits
+    let digits = Sha512::digest(text).into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.take(length).filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
 }
 
 /// The name of a container's own chain: `CNI-` with more of a prefix, then the hash of network and container.

@@ -8,7 +8,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use super::Meant;
 use crate::error::CniError;
-use crate::firewall::{failure, names, repeat};
+use crate::firewall::{change, failure, names};
 use crate::request::Request;
 
 const TABLE: Table = Table { family: Family::Inet, name: "cni_plugins_masquerade" };
@@ -23,8 +23,7 @@ const LONGEST_COMMENT: usize = 128;
 pub(super) fn set_up(request: &Request, addresses: &[IpNet]) -> Result<(), CniError> {
     let comment = comment(&request.network, &request.ifname, &request.container_id);
     let own: Vec<_> = addresses.iter().map(|address| rule(*address).comment(comment.as_str())).collect();
-    let attempt = || {
-        let mut nft = Nft::open()?;
+    let attempt = |nft: &mut Nft| {
         let listed = nft.all_rules(TABLE)?;
         let mut transaction = Transaction::default();
         let postrouting = listed.iter().filter(|listed| listed.chain == POSTROUTING);
@@ -38,7 +37,7 @@ pub(super) fn set_up(request: &Request, addresses: &[IpNet]) -> Result<(), CniEr
         }
         nft.commit(&transaction)
     };
-    repeat(attempt).map_err(|why| failure("cannot set up masquerading", &why))
+    change(attempt).map_err(|why| failure("cannot set up masquerading", &why))
 }
 
 /// What has to be deleted.

@@ -14,7 +14,7 @@ use super::conditions::{self, Conditions};
 use super::config::{Config, Family, Mapping, Mark};
 use super::owner::{Leads, Leftovers, Meant, Owner, comment_of};
 use crate::error::CniError;
-use crate::firewall::{failure, names, repeat};
+use crate::firewall::{change, failure, names};
 use crate::request::Request;
 
 const TABLE: &str = "cni_hostport";
@@ -40,16 +40,15 @@ fn table(family: Family) -> Table {
 /// Makes the rules of a container; made again, they are the same.
 pub(super) fn set_up(request: &Request, config: &Config, addresses: &[IpNet]) -> Result<(), CniError> {
     let failed = |why: NftError| failure("unable to set up nftables rules for port mappings", &why);
-    let mut nft = Nft::open().map_err(failed)?;
     let owner = Owner::of(request);
     let mut plans = Vec::new();
     for address in addresses {
         plans.push(Plan::new(request, config, address.addr())?);
     }
-    repeat(|| {
+    change(|nft| {
         let mut transaction = Transaction::default();
         for plan in &plans {
-            plan.add_to(&mut transaction, &mut nft, &owner)?;
+            plan.add_to(&mut transaction, nft, &owner)?;
         }
         nft.commit(&transaction)
     })
