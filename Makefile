@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench peers test-leaks test-peers fuzz fuzz-build build clean programs pinned lab-programs cni-programs fuzz-tools
+.PHONY: help demo test lint bench peers test-peers fuzz fuzz-build build clean programs pinned lab-programs cni-programs fuzz-tools
 # Verbs share the target folder, so `make lint test` runs them one after the other.
 .NOTPARALLEL:
 
@@ -33,7 +33,7 @@ demo: pinned lab-programs ## build, then see two racks of nodes come up, break a
 
 test: programs lab-programs cni-programs ## run every test, those in network namespaces too (root)
 	scripts/check-flags
-	cargo test --workspace --exclude leak-tests --no-fail-fast
+	cargo test --workspace --no-fail-fast
 
 lint: pinned fuzz-tools ## formatting, clippy, licences, bans, rustdoc, and that the fuzz targets build
 	@scripts/need-tool cargo-deny $(CARGO_DENY)
@@ -55,9 +55,6 @@ bench: pinned lab-programs cni-programs peers ## measure against the goals, and 
 
 peers: ## build the Go programs that we are tested against, once, into target/peers/bin
 	@scripts/build-peers
-
-test-leaks: programs lab-programs cni-programs ## kill and spoil calls of the CNI plugins; some faults that it shows are still open (root)
-	cargo test -p leak-tests --no-fail-fast
 
 test-peers: programs lab-programs cni-programs peers ## run the tests that need the Go programs, podman and containerd (root)
 	@scripts/need-packages podman:podman containerd:containerd runc:runc busybox:busybox-static curl:curl
