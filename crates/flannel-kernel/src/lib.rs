@@ -7,6 +7,7 @@
 mod abi;
 mod address;
 mod apply;
+pub mod arena;
 pub mod bridge;
 mod error;
 pub mod fake;
