@@ -8,10 +8,11 @@ use rustix::io::Errno;
 
 use crate::abi::{
     IFF_UP, IFLA_ADDRESS, IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU,
-    IFLA_NET_NS_FD, IFLA_TXQLEN, NLM_F_CREATE, NLM_F_EXCL, RTM_NEWLINK, VETH_INFO_PEER,
+    IFLA_NET_NS_FD, IFLA_NUM_RX_QUEUES, IFLA_NUM_TX_QUEUES, IFLA_TXQLEN, NLM_F_CREATE, NLM_F_EXCL,
+    RTM_NEWLINK, VETH_INFO_PEER,
 };
 use crate::link::{self, header};
-use crate::netlink::{Outbox, Refusal};
+use crate::netlink::{Outbox, Refusal, Writer};
 use crate::stack::{self, Device, Stack};
 
 /// A pair to be made: this end switched on, the other end switched off.
@@ -48,6 +49,7 @@ impl Stack {
             message.header(&header(0, IFF_UP, IFF_UP));
             message.text(IFLA_IFNAME, veth.name.as_str());
             message.attribute(IFLA_ADDRESS, &veth.mac.0);
+            write_queues(message);
             if let Some(bridge) = veth.master {
                 message.number(IFLA_MASTER, bridge);
                 message.number(IFLA_TXQLEN, 0); // as Go's plugin makes ports
@@ -62,6 +64,7 @@ impl Stack {
                         peer.header(&header(0, 0, 0));
                         peer.text(IFLA_IFNAME, veth.peer.as_str());
                         peer.attribute(IFLA_ADDRESS, &veth.peer_mac.0);
+                        write_queues(peer);
                         if let Some(mtu) = veth.mtu {
                             peer.number(IFLA_MTU, mtu);
                         }
@@ -80,4 +83,11 @@ impl Stack {
             let _ = link::remove(&mut self.socket, veth.name); // the first error is the one to tell
         })
     }
+}
+
+/// Asks for one queue each way, which is what a cable uses. The kernel would make one for each processor and take all
+/// but one away at once, and wait for every processor to notice: a fifth of the time of an attachment on two.
+fn write_queues(message: &mut Writer) {
+    message.number(IFLA_NUM_TX_QUEUES, 1);
+    message.number(IFLA_NUM_RX_QUEUES, 1);
 }

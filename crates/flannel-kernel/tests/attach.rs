@@ -92,6 +92,17 @@ fn a_pair_is_made_with_one_end_on_the_bridge_and_the_other_in_the_pod() {
 }
 
 #[test]
+fn both_ends_have_one_queue_each_way_however_many_processors_there_are() {
+    with_a_pod(|host, pod| {
+        attach(host, pod);
+        let ends = [sh("ip -d link show veth1"), visit(pod, || sh("ip -d link show eth0")).unwrap()];
+        for end in ends {
+            assert!(end.contains("numtxqueues 1 ") && end.contains("numrxqueues 1 "), "{end}");
+        }
+    });
+}
+
+#[test]
 fn a_name_that_is_taken_on_either_side_is_refused_and_nothing_is_left() {
     with_a_pod(|host, pod| {
         let (bridge, _) = attach(host, pod);
