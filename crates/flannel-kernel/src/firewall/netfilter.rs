@@ -54,6 +54,11 @@ impl Netfilter {
         self.socket.request(request)
     }
 
+    /// Lets the kernel close the socket, which takes a while after rules were deleted.
+    pub(super) fn close_in_background(&mut self) {
+        self.socket.close_in_background();
+    }
+
     /// Sends requests that are done all or not at all: the first opens the transaction, the last closes it.
     pub(super) fn transact(&mut self, requests: &mut Outbox) -> Result<(), Refused> {
         let whole = |why: Refusal| Refused { place: None, why };

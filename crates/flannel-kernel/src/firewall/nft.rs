@@ -156,7 +156,11 @@ impl Nft {
             let step = refused.place.and_then(|place| transaction.steps().get(place));
             let object = step.map_or_else(|| "the firewall".to_owned(), Step::to_string);
             NftError::Refused { verb: step.map_or("change", Step::verb), object, why: refused.why }
-        })
+        })?;
+        if transaction.steps().iter().any(Step::removes) {
+            self.socket.close_in_background();
+        }
+        Ok(())
     }
 }
 

@@ -2,12 +2,17 @@
 //!
 //! It stays in the network namespace of the thread that opened it.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{
+    AddressFamily, Protocol, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
+    SocketType, sockopt,
+};
 
 use super::{Attributes, Outbox, Received, Refusal, messages};
 use crate::abi::{
@@ -40,6 +45,8 @@ pub(crate) struct Socket {
     port: u32,
     sequence: u32,
     inbox: Box<[u8]>,
+    /// Closed after `fd`, as fields are in their order: see `close_in_background`.
+    parting: Option<OwnedFd>,
 }
 
 impl Socket {
@@ -64,7 +71,7 @@ impl Socket {
             sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER)?;
         }
         sockopt::set_socket_timeout(&fd, sockopt::Timeout::Recv, Some(PATIENCE))?;
-        Ok(Self { fd, port, sequence: 0, inbox: vec![0; INBOX].into() })
+        Ok(Self { fd, port, sequence: 0, inbox: vec![0; INBOX].into(), parting: None })
     }
 
     /// The number by which notices name this socket as their cause.
@@ -223,6 +230,18 @@ impl Socket {
         Ok(first)
     }
 
+    /// Lets the kernel close the socket when we have dropped it, instead of us.
+    ///
+    /// Whoever closes a socket that deleted rules waits until no processor can see them any more: 5 to 20 ms, for
+    /// which a pod's removal would stand still. So the socket travels in a letter to a mailbox that is in the same
+    /// letter: nobody can ever open either, and the kernel's collector of such letters closes the socket, waiting in
+    /// our place. Older kernels collect while we drop the mailbox's other end, and we wait as we always did.
+    pub(crate) fn close_in_background(&mut self) {
+        if self.parting.is_none() {
+            self.parting = post(&self.fd).ok();
+        }
+    }
+
     fn drain(&mut self) {
         drain(&self.fd, &mut self.inbox);
     }
@@ -242,6 +261,20 @@ impl Socket {
         };
         self.inbox.get(..length).ok_or_else(|| Errno::MSGSIZE.into())
     }
+}
+
+/// Sends a file into a mailbox that it shares with the mailbox itself; what is given back collects both when closed.
+fn post(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
+    let (here, mailbox) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let files = [fd.as_fd(), mailbox.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
+    let mut letter = SendAncillaryBuffer::new(&mut space);
+    if !letter.push(SendAncillaryMessage::ScmRights(&files)) {
+        return Err(Errno::MSGSIZE);
+    }
+    rustix::net::sendmsg(&here, &[IoSlice::new(b".")], &mut letter, SendFlags::empty())?;
+    Ok(here)
 }
 
 enum Consistency {

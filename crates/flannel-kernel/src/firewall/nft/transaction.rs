@@ -43,6 +43,11 @@ impl Step {
         }
     }
 
+    /// Whether something is gone afterwards.
+    pub(super) fn removes(&self) -> bool {
+        self.verb() != "add"
+    }
+
     fn table(&self) -> Table {
         match self {
             Self::AddTable(table, _)

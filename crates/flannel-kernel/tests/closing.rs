@@ -1,0 +1,49 @@
+//! How sockets to nftables end: after a deletion the kernel closes them, and none stays behind.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod sandbox;
+
+use flannel_kernel::firewall::nft::*;
+use sandbox::*;
+
+const TABLE: Table = Table { family: Family::Ipv4, name: "closing" };
+/// NETLINK_NETFILTER, as `/proc/net/netlink` writes it.
+const NETFILTER: &str = "12";
+
+/// How many sockets to netfilter there are in this namespace, the kernel's own among them.
+fn sockets() -> usize {
+    let list = std::fs::read_to_string("/proc/thread-self/net/netlink").unwrap();
+    list.lines().filter(|line| line.split_whitespace().nth(1) == Some(NETFILTER)).count()
+}
+
+fn commit(nft: &mut Nft, step: Step) {
+    let mut transaction = Transaction::default();
+    transaction.push(step);
+    nft.commit(&transaction).unwrap();
+}
+
+#[test]
+fn a_socket_that_deleted_something_still_works_and_is_gone_soon_after_it_is_dropped() {
+    in_a_namespace(|| {
+        let before = sockets();
+        let mut nft = Nft::open().unwrap();
+        for _ in 0..3 {
+            commit(&mut nft, Step::AddTable(TABLE, None));
+            commit(&mut nft, Step::DeleteTable(TABLE));
+        }
+        assert_eq!((sockets(), sh("nft list ruleset").as_str()), (before + 1, ""));
+        drop(nft);
+        until("the socket is closed", || sockets() == before);
+    });
+}
+
+#[test]
+fn a_socket_that_deleted_nothing_is_gone_when_it_is_dropped() {
+    in_a_namespace(|| {
+        let before = sockets();
+        let mut nft = Nft::open().unwrap();
+        commit(&mut nft, Step::AddTable(TABLE, None));
+        drop(nft);
+        assert_eq!(sockets(), before);
+    });
+}
