@@ -20,9 +20,11 @@ const HEALTH_PORT: u16 = 2381;
 const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// The etcd of a running lab.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Etcd<'a> {
     lab: &'a Lab,
+    /// What shows who asks, where etcd wants to know.
+    token: Option<String>,
 }
 
 /// A key of etcd and what is known of it.
@@ -58,7 +60,13 @@ impl<'a> Etcd<'a> {
     pub const PREFIX: &'static str = "/coreos.com/network";
 
     pub(crate) fn of(lab: &'a Lab) -> Self {
-        Self { lab }
+        Self { lab, token: None }
+    }
+
+    /// The same etcd, asked as one of its users; a token dies with the member that gave it.
+    pub fn log_in(&self, name: &str, password: &str) -> Result<Self> {
+        let answer = self.call("/v3/auth/authenticate", &json!({"name": name, "password": password}))?;
+        Ok(Self { lab: self.lab, token: answer["token"].as_str().map(str::to_owned) })
     }
 
     /// What clients call a member.
@@ -141,7 +149,7 @@ impl<'a> Etcd<'a> {
     pub fn leader(&self) -> Result<&'a Node> {
         self.lab.wait_for("a leader of etcd", START_LIMIT, || {
             let leads = |member: &&Node| {
-                let status = call(member, "/v3/maintenance/status", &json!({})).unwrap_or_default();
+                let status = self.call_at(member, "/v3/maintenance/status", &json!({})).unwrap_or_default();
                 let leader = status["leader"].as_str();
                 leader.is_some_and(|leader| leader != "0") && leader == status["header"]["member_id"].as_str()
             };
@@ -153,7 +161,7 @@ impl<'a> Etcd<'a> {
     pub fn call(&self, path: &str, body: &Value) -> Result<Value> {
         let mut failure = LabError::Members(0);
         for member in self.members().iter().filter(|member| member.service(SERVICE).lives()) {
-            match call(member, path, body) {
+            match self.call_at(member, path, body) {
                 Ok(answer) => return Ok(answer),
                 Err(why) => failure = why,
             }
@@ -161,9 +169,27 @@ impl<'a> Etcd<'a> {
         Err(failure)
     }
 
+    /// Asks one member, from its own server.
+    pub fn call_at(&self, member: &Node, path: &str, body: &Value) -> Result<Value> {
+        let to = format!("http://127.0.0.1:{CLIENT_PORT}{path}");
+        let no_answer =
+            |why: String| LabError::NoAnswer { from: member.name().to_owned(), to: to.clone(), why };
+        let (token, body) = (self.token.as_deref(), body.to_string());
+        let said = member.inside(|| http::post(CLIENT_PORT, path, token, &body))?;
+        let (code, said) = said.map_err(|why| no_answer(why.to_string()))?;
+        let answer: Value = serde_json::from_str(&said).map_err(|_| no_answer(said.clone()))?;
+        if code == 200 { Ok(answer) } else { Err(no_answer(said)) }
+    }
+
     /// Sets a key that lives for ever.
     pub fn put(&self, key: &str, value: &str) -> Result<()> {
         self.put_with_lease(key, value, 0)
+    }
+
+    /// Sets a key that lives for ever, by one member.
+    pub fn put_at(&self, member: &Node, key: &str, value: &str) -> Result<()> {
+        let body = json!({"key": base64::encode(key), "value": base64::encode(value)});
+        self.call_at(member, "/v3/kv/put", &body).map(drop)
     }
 
     /// Sets a key that lives as long as a lease.
@@ -224,16 +250,6 @@ impl<'a> Etcd<'a> {
     pub fn compact(&self, revision: i64) -> Result<()> {
         self.call("/v3/kv/compaction", &json!({"revision": revision.to_string(), "physical": true})).map(drop)
     }
-}
-
-/// One question to one member, from its own server.
-fn call(member: &Node, path: &str, body: &Value) -> Result<Value> {
-    let to = format!("http://127.0.0.1:{CLIENT_PORT}{path}");
-    let no_answer = |why: String| LabError::NoAnswer { from: member.name().to_owned(), to: to.clone(), why };
-    let said = member.inside(|| http::post(CLIENT_PORT, path, &body.to_string()))?;
-    let (code, said) = said.map_err(|why| no_answer(why.to_string()))?;
-    let answer: Value = serde_json::from_str(&said).map_err(|_| no_answer(said.clone()))?;
-    if code == 200 { Ok(answer) } else { Err(no_answer(said)) }
 }
 
 /// The gateway writes 64-bit numbers as text.

@@ -50,7 +50,8 @@ impl Node {
             let of_flanneld = |name: &OsString| name.to_string_lossy().starts_with("FLANNELD_");
             let names = std::env::vars_os().map(|(name, _)| name).filter(of_flanneld);
             names.for_each(|name| _ = command.env_remove(name));
-            command.env("NODE_NAME", self.name());
+            let own = self.flanneld_env.iter().map(|(name, value)| (&**name, &**value));
+            command.env("NODE_NAME", self.name()).envs(own);
         })
     }
 

@@ -12,9 +12,11 @@ pub(crate) fn get(port: u16, path: &str) -> io::Result<(u16, String)> {
     ask(port, &format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n"))
 }
 
-/// Sends a JSON text to 127.0.0.1 in the network of the calling thread; gives the status code and the body.
-pub(crate) fn post(port: u16, path: &str, body: &str) -> io::Result<(u16, String)> {
-    let head = "Host: localhost\r\nContent-Type: application/json\r\n";
+/// Sends a JSON text to 127.0.0.1 in the network of the calling thread, with a token where one is needed; gives the
+/// status code and the body.
+pub(crate) fn post(port: u16, path: &str, token: Option<&str>, body: &str) -> io::Result<(u16, String)> {
+    let token = token.map(|token| format!("Authorization: {token}\r\n")).unwrap_or_default();
+    let head = format!("Host: localhost\r\nContent-Type: application/json\r\n{token}");
     ask(port, &format!("POST {path} HTTP/1.0\r\n{head}Content-Length: {}\r\n\r\n{body}", body.len()))
 }
 

@@ -53,6 +53,8 @@ struct Record {
     #[serde(default)]
     store: Store,
     flanneld_args: Vec<String>,
+    #[serde(default)]
+    flanneld_env: Vec<(String, String)>,
 }
 
 /// The folder of all labs: `$FLANNEL_LAB_DIR`, or /run/flannel-lab.
@@ -88,7 +90,10 @@ impl Lab {
             serde_json::from_str(&text).map_err(|why| LabError::Content { path, why: why.to_string() })?;
         let mut lab = Self::assemble(name, record.topology, record.store);
         lab.find_pids();
-        lab.nodes.iter_mut().for_each(|node| node.flanneld_args.clone_from(&record.flanneld_args));
+        for node in &mut lab.nodes {
+            node.flanneld_args.clone_from(&record.flanneld_args);
+            node.flanneld_env.clone_from(&record.flanneld_env);
+        }
         Ok(lab)
     }
 
@@ -234,6 +239,7 @@ impl Lab {
         for node in &mut self.nodes {
             node.interrupt = options.interrupt.clone();
             node.flanneld_args.clone_from(&options.flanneld_args);
+            node.flanneld_env.clone_from(&options.flanneld_env);
         }
         for folder in ["store", "logs", "nodes"] {
             program::make_folder(self.folder.join(folder))?;
@@ -251,7 +257,8 @@ impl Lab {
 
     fn write_record(&self, options: &LabOptions) -> Result<()> {
         let (topology, store) = (self.topology.clone(), self.store.clone());
-        let record = Record { topology, store, flanneld_args: options.flanneld_args.clone() };
+        let (flanneld_args, flanneld_env) = (options.flanneld_args.clone(), options.flanneld_env.clone());
+        let record = Record { topology, store, flanneld_args, flanneld_env };
         let path = self.folder.join("lab.json");
         let text = serde_json::to_string_pretty(&record);
         let text = text.map_err(|why| LabError::Content { path: path.clone(), why: why.to_string() })?;
@@ -324,7 +331,8 @@ impl Lab {
         self.nodes.iter().try_for_each(|node| node.wait_ready(START_LIMIT))
     }
 
-    fn add_pods(&self, per_node: usize) -> Result<()> {
+    /// Adds so many pods to every node, which has written its subnet.env: pod1, pod2 and so on.
+    pub fn add_pods(&self, per_node: usize) -> Result<()> {
         let mut pods = Vec::new();
         for node in &self.nodes {
             for number in 1..=per_node {

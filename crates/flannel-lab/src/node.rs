@@ -24,14 +24,16 @@ pub struct Node {
     /// What tells a flanneld which store the lab has.
     pub(crate) store_args: Vec<String>,
     pub(crate) flanneld_args: Vec<String>,
+    pub(crate) flanneld_env: Vec<(String, String)>,
     pub(crate) interrupt: Interrupt,
 }
 
 impl Node {
     pub(crate) fn new(machine: Machine, rack: &Rack, spec: &NodeSpec, switch: Arc<Machine>) -> Self {
         let (spec, rack) = (spec.clone(), Rack { nodes: Vec::new(), ..rack.clone() });
-        let (store_args, flanneld_args) = (Vec::new(), Vec::new());
-        Self { machine, spec, rack, switch, store_args, flanneld_args, interrupt: Interrupt::default() }
+        let (store_args, flanneld_args, flanneld_env) = (Vec::new(), Vec::new(), Vec::new());
+        let interrupt = Interrupt::default();
+        Self { machine, spec, rack, switch, store_args, flanneld_args, flanneld_env, interrupt }
     }
 
     /// Its name.

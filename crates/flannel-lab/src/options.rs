@@ -29,6 +29,8 @@ pub struct LabOptions {
     pub net_conf: String,
     /// Arguments for every flanneld, besides the lab's own.
     pub flanneld_args: Vec<String>,
+    /// Variables for every flanneld.
+    pub flanneld_env: Vec<(String, String)>,
     /// Whether flanneld runs.
     pub flanneld: Flanneld,
     /// How many pods each node gets once flanneld is ready: pod1, pod2 and so on.
@@ -45,6 +47,7 @@ impl Default for LabOptions {
             store: Store::default(),
             net_conf: Backend::Vxlan.net_conf(Families::V4),
             flanneld_args: Vec::new(),
+            flanneld_env: Vec::new(),
             flanneld: Flanneld::Started,
             pods_per_node: 1,
             interrupt: Interrupt::default(),

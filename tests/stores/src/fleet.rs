@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use cluster_tests::{Cluster, is_ready, options};
 use flannel_lab::{Entry, LabOptions, Node, Store, Topology, wait_for};
 
-use crate::lease::{is_at, subnet_of};
+use crate::kernel::last_words;
+use crate::lease::{GoLease, is_at, subnet_of};
 
 /// How long a condition may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -66,8 +67,13 @@ impl Fleet {
     /// Starts the same program on all nodes, gives each a pod, and waits until they know each other.
     pub fn start_all(&self, program: Program) {
         self.nodes().iter().for_each(|node| start(node, program));
+        self.settled();
+    }
+
+    /// Waits until all daemons are ready, gives each node a pod, and waits until all reach each other.
+    pub fn settled(&self) {
         self.nodes().iter().for_each(is_ready);
-        self.nodes().iter().for_each(|node| _ = node.add_pod("pod1").unwrap());
+        self.add_pods(1).unwrap();
         self.wait_all_reach();
     }
 
@@ -92,6 +98,33 @@ impl Fleet {
     /// The IPv4 subnet of a node's lease in etcd.
     pub fn etcd_subnet(&self, node: &Node) -> String {
         subnet_of(&self.etcd_lease(node).key)
+    }
+}
+
+impl Fleet {
+    /// Writes the lease of a peer that is not there into etcd; gives the time until every node has a route to it.
+    #[track_caller]
+    pub fn time_to_follow(&self, lease: &GoLease) -> Duration {
+        let start = Instant::now();
+        self.cluster.etcd().unwrap().put(&lease.path(), &lease.value).unwrap();
+        self.wait_route(&lease.subnet());
+        start.elapsed()
+    }
+
+    /// Waits until every node has a route to a subnet; gives the time that took.
+    #[track_caller]
+    pub fn wait_route(&self, subnet: &str) -> Duration {
+        let start = Instant::now();
+        for node in self.nodes() {
+            wait_for(&format!("{} to have a route to {subnet}", node.name()), PATIENCE, || {
+                match node.ip(&format!("route show {subnet}")) {
+                    Ok(route) if !route.is_empty() => Ok(()),
+                    _ => Err(last_words(node)),
+                }
+            })
+            .unwrap_or_else(|why| panic!("{why}"));
+        }
+        start.elapsed()
     }
 }
 

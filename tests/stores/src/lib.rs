@@ -10,14 +10,20 @@
     reason = "only tests use it, and a test stops at the first surprise"
 )]
 
+mod calm;
+mod certificates;
 mod fleet;
 mod harness;
 mod kernel;
 mod lease;
+mod proxy;
 mod scenario;
 
+pub use calm::Calm;
+pub use certificates::{Authority, Life};
 pub use fleet::{Fleet, Program, go_flanneld, start, time_to};
 pub use harness::run;
 pub use kernel::Watch;
 pub use lease::{GoLease, vtep};
+pub use proxy::Proxy;
 pub use scenario::{Need, Scenario, not_run, tell};

@@ -47,7 +47,7 @@ fn mixes(backend: Backend, families: Families) {
     let programs = [Program::Go, Program::Ours, Program::Go, Program::Ours];
     nodes.iter().zip(programs).for_each(|(node, program)| start(node, program));
     nodes.iter().for_each(|node| is_ready(node));
-    nodes.iter().for_each(|node| _ = node.add_pod("pod1").unwrap());
+    fleet.add_pods(1).unwrap();
     fleet.wait_all_reach();
     replace(&fleet, nodes[2], Program::Ours);
     replace(&fleet, nodes[1], Program::Go);

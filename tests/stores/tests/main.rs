@@ -10,10 +10,16 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod etcd_access;
+mod etcd_faults;
+mod etcd_leases;
 mod fleet_etcd;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    store_tests::run(&[fleet_etcd::SCENARIOS].concat())
+    store_tests::run(
+        &[fleet_etcd::SCENARIOS, etcd_faults::SCENARIOS, etcd_leases::SCENARIOS, etcd_access::SCENARIOS]
+            .concat(),
+    )
 }

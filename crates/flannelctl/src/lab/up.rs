@@ -101,6 +101,7 @@ impl UpArguments {
             store,
             net_conf,
             flanneld_args: self.flanneld_args,
+            flanneld_env: Vec::new(),
             flanneld: if self.no_flanneld { Flanneld::NotStarted } else { Flanneld::Started },
             pods_per_node: self.pods,
             interrupt: interrupt.clone(),
