@@ -2,12 +2,15 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench peers test-peers fuzz fuzz-build build clean programs pinned lab-programs cni-programs fuzz-tools
+.PHONY: help demo test lint bench peers test-speed test-peers fuzz fuzz-build build clean programs shipped pinned lab-programs cni-programs fuzz-tools
 # Verbs share the target folder, so `make lint test` runs them one after the other.
 .NOTPARALLEL:
 
 # How long `make fuzz` runs each target.
 SECONDS_EACH ?= 20
+
+# Which parts `make bench` runs, all unless told: `make bench PARTS=cni`.
+PARTS ?=
 
 # A program that needs no libraries starts in a third of the time: what the CNI plugins are built for.
 STATIC := $(shell uname -m)-unknown-linux-musl
@@ -31,7 +34,7 @@ demo: pinned lab-programs ## build, then see two racks of nodes come up, break a
 	cargo build -p flanneld -p flannel-cni -p flannelctl
 	scripts/as-root target/debug/flannelctl lab demo
 
-test: programs lab-programs cni-programs ## run every test, those in network namespaces too (root)
+test: programs lab-programs cni-programs test-speed ## run every test, those in network namespaces too (root)
 	scripts/check-flags
 	cargo test --workspace --no-fail-fast
 
@@ -45,13 +48,15 @@ lint: pinned fuzz-tools ## formatting, clippy, licences, bans, rustdoc, and that
 	target/tools/bin/cargo-deny --log-level error check bans licenses sources
 	$(FUZZ) build --dev
 
-bench: pinned lab-programs cni-programs peers ## measure against the goals, and the CNI plugins against Go's (root)
+test-speed: programs shipped lab-programs cni-programs ## count the instructions of the CNI plugins, and weigh them (root)
 	@scripts/need-packages valgrind:valgrind
-	rustup target add $(STATIC)
+	scripts/as-root target/debug/flannel-bench size instructions
+
+bench: shipped lab-programs cni-programs peers ## measure against the goals, and the CNI plugins against Go's (root)
+	@scripts/need-packages valgrind:valgrind
 	cargo build --release -p flanneld -p flannelctl -p flannel-bench
 	cargo build --profile cni -p flannel-cni
-	cargo build --profile cni --target $(STATIC) -p flannel-cni
-	scripts/as-root target/release/flannel-bench
+	scripts/as-root target/release/flannel-bench $(PARTS)
 
 peers: ## build the Go programs that we are tested against, once, into target/peers/bin
 	@scripts/build-peers
@@ -78,6 +83,11 @@ clean: ## remove everything that was built, tools included
 
 programs: pinned
 	cargo build --workspace --bins
+
+# The CNI program as it is shipped.
+shipped: pinned
+	rustup target add $(STATIC)
+	cargo build --profile cni --target $(STATIC) -p flannel-cni
 
 pinned:
 	@scripts/need-packages cc:gcc

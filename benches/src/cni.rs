@@ -17,10 +17,14 @@ pub const ON_NODE: &str = "--on-node";
 
 /// Compares, and tells where the time goes.
 pub fn measure() -> anyhow::Result<Vec<Figure>> {
-    let mut figures = size::measure()?;
-    figures.extend(node::run("compare")?);
+    let mut figures = node::run("compare")?;
     figures.extend(node::run("trace")?);
     Ok(figures)
+}
+
+/// Looks how large the program is.
+pub fn weigh() -> anyhow::Result<Vec<Figure>> {
+    size::measure()
 }
 
 /// Counts instructions, which no busy machine changes.

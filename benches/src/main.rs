@@ -23,12 +23,13 @@ const RESULT: &str = "target/bench.json";
 type Measurement = fn() -> anyhow::Result<Vec<Figure>>;
 
 /// Every part: its name, what it does, and how.
-const PARTS: [(&str, &str, Measurement); 6] = [
+const PARTS: [(&str, &str, Measurement); 7] = [
     ("drift", "breaking 20 objects of each kind", drift::measure),
     ("nic", "pulling the interface away and giving it back", nic::measure),
     ("scale", "1,000 and 5,000 peers", scale::measure),
     ("idle", "counting wake-ups for 65 seconds", idle::measure),
     ("cni", "attaching pods, by Go's plugins and by ours", cni::measure),
+    ("size", "weighing the program of the plugins", cni::weigh),
     ("instructions", "counting the instructions of the plugins", cni::count),
 ];
 

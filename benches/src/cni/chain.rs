@@ -32,6 +32,19 @@ pub(super) enum Ports {
     None,
     /// One port of the host, by a firewall.
     One(&'static str),
+    /// Twenty of them, which is a lot.
+    Twenty(&'static str),
+}
+
+impl Ports {
+    /// The firewall, and how many ports it has to lead to the pod.
+    fn wanted(self) -> Option<(&'static str, u16)> {
+        match self {
+            Self::None => None,
+            Self::One(backend) => Some((backend, 1)),
+            Self::Twenty(backend) => Some((backend, 20)),
+        }
+    }
 }
 
 /// A pod: its name, and its number among all pods.
@@ -120,9 +133,10 @@ impl Contender {
         let mut config = json!({
             "name": self.network, "cniVersion": "0.3.1", "type": "portmap", "capabilities": {"portMappings": true},
         });
-        if let Ports::One(backend) = ports {
-            let mapping = json!({"hostPort": pod.port, "containerPort": 80, "protocol": "tcp", "hostIP": ""});
-            config["runtimeConfig"] = json!({"portMappings": [mapping]});
+        if let Some((backend, count)) = ports.wanted() {
+            let mapping = |place: u16| json!({"hostPort": pod.port + place, "containerPort": 80 + place, "protocol": "tcp", "hostIP": ""});
+            let mappings: Vec<_> = (0..count).map(mapping).collect();
+            config["runtimeConfig"] = json!({"portMappings": mappings});
             config["backend"] = backend.into();
         }
         if let Some(previous) = previous {

@@ -32,7 +32,8 @@ const RACES: [Race; 6] = [
     Race { name: "ADD with a host port (nftables)", ports: NFT, verb: Verb::Add, goal: Some(15.0) },
     Race { name: "ADD with a host port (iptables)", ports: IPTABLES, verb: Verb::Add, goal: None },
     Race { name: "DEL without ports", ports: Ports::None, verb: Verb::Del, goal: None },
-    Race { name: "DEL with a host port (nftables)", ports: NFT, verb: Verb::Del, goal: Some(3.0) },
+    // Both plugins make the kernel wait for a grace period; side by side, that is four times as fast as Go.
+    Race { name: "DEL with a host port (nftables)", ports: NFT, verb: Verb::Del, goal: Some(4.0) },
     Race { name: "DEL with a host port (iptables)", ports: IPTABLES, verb: Verb::Del, goal: None },
 ];
 const CROWD_GOAL: f64 = 5.0;
@@ -49,7 +50,7 @@ pub(super) fn measure(contenders: &[Contender]) -> anyhow::Result<Vec<Figure>> {
         let of_ports = match race.ports {
             Ports::None => &none,
             NFT => &nft,
-            Ports::One(_) => &iptables,
+            _ => &iptables,
         };
         let verb = usize::from(race.verb == Verb::Del);
         let times = of_ports.iter().map(|times| times[verb].clone()).collect();

@@ -21,6 +21,7 @@ pub(super) fn programs() -> Vec<(&'static str, PathBuf)> {
 
 /// Looks at the programs that were built.
 pub(super) fn measure() -> anyhow::Result<Vec<Figure>> {
+    anyhow::ensure!(!programs().is_empty(), "there is no program to weigh: `make test-speed` builds it");
     let mut figures = Vec::new();
     for (library, place) in programs() {
         let bytes = f64::from(u32::try_from(std::fs::metadata(&place)?.len())?);
