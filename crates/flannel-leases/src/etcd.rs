@@ -72,6 +72,7 @@ pub struct Etcd {
     watch: Option<Watch>,
     ttl: Duration,
     look_at_files: Instant,
+    look_at_files_every: Duration,
     /// When to read everything again after the watch was cut.
     pause: Option<Instant>,
     /// The version of the table that the last snapshot told; none if it has to be told again.
@@ -90,6 +91,7 @@ impl Etcd {
             watch: None,
             ttl: TTL,
             look_at_files: Instant::now() + LOOK_AT_FILES_EVERY,
+            look_at_files_every: LOOK_AT_FILES_EVERY,
             pause: None,
             told: None,
         })
@@ -99,6 +101,12 @@ impl Etcd {
     #[doc(hidden)]
     pub fn with_ttl(self, ttl: Duration) -> Self {
         Self { ttl, ..self }
+    }
+
+    /// For tests: new certificates are noticed sooner.
+    #[doc(hidden)]
+    pub fn looking_at_files_every(self, every: Duration) -> Self {
+        Self { look_at_files: Instant::now() + every, look_at_files_every: every, ..self }
     }
 
     /// Reads everything, as it is at one moment.
@@ -216,7 +224,7 @@ impl Etcd {
             () = until(self.keeper.due()) => self.keep_alive().await,
             () = until(self.table.forget_next()) => self.table.forget_old(),
             () = until(Some(self.look_at_files).filter(|_| self.client.uses_files())) => {
-                self.look_at_files = Instant::now() + LOOK_AT_FILES_EVERY;
+                self.look_at_files = Instant::now() + self.look_at_files_every;
                 if self.client.follow_files() {
                     self.watch = None;
                 }
@@ -232,19 +240,26 @@ impl Etcd {
                 self.follow_own();
             }
             watch::Heard::ReadAgain => self.watch = None,
-            watch::Heard::Cut { why, is_young } => {
-                self.watch = None;
-                let endpoint = self.client.endpoint();
-                self.client.forget_token();
-                self.client.move_on();
-                if is_young {
-                    return Err(EtcdError::Refused { endpoint, act: "tell of changes", reason: why });
-                }
-                self.pause = Some(Instant::now() + jitter(self.table.len()));
-                info!(endpoint, reason = why, "the watch of etcd was cut; reading everything again");
-            }
+            watch::Heard::Ended(ending) => self.listen_elsewhere(ending)?,
         }
         Ok(())
+    }
+
+    /// Goes on at the next endpoint; a watch that ended as soon as it began is an error, so that the caller pauses.
+    fn listen_elsewhere(&mut self, ending: watch::Ending) -> Result<(), EtcdError> {
+        self.watch = None;
+        let (endpoint, reason) = (self.client.endpoint(), ending.why);
+        self.client.forget_token();
+        self.client.move_on();
+        match (ending.is_young, ending.is_said) {
+            (true, true) => Err(EtcdError::Refused { endpoint, act: "tell of changes", reason }),
+            (true, false) => Err(EtcdError::Away(vec![(endpoint, reason)])),
+            (false, _) => {
+                self.pause = Some(Instant::now() + jitter(self.table.len()));
+                info!(endpoint, reason, "the watch of etcd ended; reading everything again");
+                Ok(())
+            }
+        }
     }
 
     /// Keeps our lease alive. A failure does not stop us from listening: it is told as a fault, and tried again.

@@ -34,10 +34,10 @@ pub enum EtcdError {
     #[error("--etcd-certfile and --etcd-keyfile belong together, but only {0} is set: set both or neither")]
     HalfIdentity(&'static str),
     /// No endpoint answers.
-    #[error("etcd does not answer: {}{}", each(.0), .0.iter().map(|(_, why)| way_out(why)).find(|way| !way.is_empty()).unwrap_or_default())]
+    #[error("etcd does not answer: {}{}", each(.0), ways_out(.0))]
     Away(Vec<(String, String)>),
     /// An endpoint answers, but not as asked.
-    #[error("etcd at {endpoint} does not {act}: {reason}{}", way_out(reason))]
+    #[error("etcd at {endpoint} does not {act}: {reason}{}", way_out(endpoint, reason))]
     Refused {
         /// Who answered.
         endpoint: String,
@@ -95,24 +95,40 @@ fn each(faults: &[(String, String)]) -> String {
     faults.iter().map(|(endpoint, why)| format!("{endpoint}: {why}")).collect::<Vec<_>>().join("; ")
 }
 
+fn ways_out(faults: &[(String, String)]) -> &'static str {
+    let mut ways = faults.iter().map(|(endpoint, why)| way_out(endpoint, why));
+    ways.find(|way| !way.is_empty()).unwrap_or_default()
+}
+
 /// What usually helps against what etcd or TLS say, where we know it.
-fn way_out(reason: &str) -> &'static str {
-    const WAYS: [(&str, &str); 10] = [
+fn way_out(endpoint: &str, reason: &str) -> &'static str {
+    const WAYS: [(&str, &str); 9] = [
         ("UnknownIssuer", ": name the authority that signed etcd's certificate by --etcd-cafile"),
         ("NotValidForName", ": name etcd as its certificate does in --etcd-endpoints"),
-        ("Expired", ": renew the certificate; it is read again at the next try"),
-        ("CertificateRequired", ": etcd wants a client certificate: set --etcd-certfile and --etcd-keyfile"),
+        ("expired", ": renew the certificate; it is read again at the next try"),
         (
             "received fatal alert",
-            ": etcd takes no such client certificate: renew --etcd-certfile and --etcd-keyfile",
+            ": etcd wants a client certificate that it trusts: set --etcd-certfile and --etcd-keyfile, or renew them",
         ),
-        ("InvalidContentType", ": no TLS is spoken there: write http:// for it in --etcd-endpoints"),
+        ("InvalidContentType", ": no TLS is spoken there: write http:// in --etcd-endpoints"),
         ("permission denied", ": grant the user the right to read and write below --etcd-prefix"),
         ("user name is empty", ": set --etcd-username and --etcd-password"),
         ("database space exceeded", ": compact and defragment etcd, then `etcdctl alarm disarm`"),
         ("Connection refused", ": start etcd, or correct --etcd-endpoints"),
     ];
+    if reason.contains("connection closed") || reason.contains("connection error: stream closed") {
+        return hung_up(endpoint);
+    }
     WAYS.iter().find(|(sign, _)| reason.contains(sign)).map_or("", |(_, way)| way)
+}
+
+/// etcd closed the connection before its reason was heard.
+fn hung_up(endpoint: &str) -> &'static str {
+    if endpoint.starts_with("https:") {
+        ": it hung up: if etcd wants client certificates, set --etcd-certfile and --etcd-keyfile, or renew them"
+    } else {
+        ": it hung up: if TLS is spoken there, write https:// for it"
+    }
 }
 
 /// An error and what caused it, in one line, each said once.

@@ -31,13 +31,18 @@ pub(super) enum Heard {
     Events(Option<Header>, Vec<Event>),
     /// etcd has thrown away what we have not heard: only a whole read helps.
     ReadAgain,
-    /// It has ended.
-    Cut {
-        /// Why.
-        why: String,
-        /// Whether it had only just begun.
-        is_young: bool,
-    },
+    /// It has ended, for this reason.
+    Ended(Ending),
+}
+
+/// Why a watch ended.
+pub(super) struct Ending {
+    /// In words.
+    pub why: String,
+    /// Whether etcd said so; else the connection broke.
+    pub is_said: bool,
+    /// Whether it had only just begun.
+    pub is_young: bool,
 }
 
 impl Watch {
@@ -89,10 +94,13 @@ impl Watch {
     }
 
     fn judged(&self, answer: Result<Option<WatchResponse>, tonic::Status>) -> Heard {
-        let cut = |why| Heard::Cut { why, is_young: self.since.elapsed() < YOUNG };
+        let is_young = self.since.elapsed() < YOUNG;
+        let cut = |why| Heard::Ended(Ending { why, is_said: false, is_young });
         match answer {
             Ok(Some(answer)) if answer.compact_revision != 0 => Heard::ReadAgain,
-            Ok(Some(answer)) if answer.canceled => cut(answer.cancel_reason),
+            Ok(Some(answer)) if answer.canceled => {
+                Heard::Ended(Ending { why: answer.cancel_reason, is_said: true, is_young })
+            }
             Ok(Some(answer)) => Heard::Events(answer.header, answer.events),
             Ok(None) => cut("it ended".to_owned()),
             Err(status) => cut(said(&status)),

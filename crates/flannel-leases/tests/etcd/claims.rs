@@ -35,7 +35,7 @@ async fn both_families_are_one_key_and_one_value_as_in_go() {
     let lease = publish(&mut stage.node(), &dual_announcement(2)).await;
     let (four, six) = (lease.subnets.v4.unwrap(), lease.subnets.v6.unwrap());
     let name = format!("{}-24&{}-64", four.network(), six.network());
-    assert_eq!(stage.names(), [name.clone()]);
+    assert_eq!(stage.names(), [&*name]);
     assert_eq!(
         stage.value(&name),
         r#"{"PublicIP":"10.0.0.2","PublicIPv6":"fd00:30::2","BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:04:02"},"BackendV6Data":{"VNI":1,"VtepMAC":"02:00:00:00:04:02"}}"#

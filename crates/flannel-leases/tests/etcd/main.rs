@@ -5,7 +5,15 @@
     clippy::panic,
     reason = "a test stops at the first surprise"
 )]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "figures and etcd's last words are for people")]
 
 mod claims;
+mod life;
+mod login;
+mod outages;
 mod server;
+mod size;
 mod stage;
+mod tls;
+mod transfer;
+mod watching;

@@ -1,6 +1,7 @@
 //! A real etcd of one or more members, each in a directory of its own, on ports of its own; gone with the test.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,7 +13,8 @@ use tempfile::TempDir;
 pub struct Cluster {
     pub dir: TempDir,
     pub members: Vec<Member>,
-    flags: Vec<String>,
+    /// What every member is told beside the usual.
+    pub flags: Vec<String>,
     scheme: &'static str,
     /// What etcdctl is told, for it to be let in.
     pub ctl_flags: Vec<String>,
@@ -27,16 +29,12 @@ pub struct Member {
 
 impl Cluster {
     pub fn of(count: usize) -> Self {
-        Self::with_flags(count, "http", &[])
-    }
-
-    pub fn with_flags(count: usize, scheme: &'static str, flags: &[String]) -> Self {
-        let mut cluster = Self::prepared(count, scheme, flags);
+        let mut cluster = Self::prepared(count, "http");
         cluster.start_all();
         cluster
     }
 
-    pub fn prepared(count: usize, scheme: &'static str, flags: &[String]) -> Self {
+    pub fn prepared(count: usize, scheme: &'static str) -> Self {
         let ports = free_ports(count * 2);
         let members = (0..count)
             .map(|n| Member {
@@ -49,7 +47,7 @@ impl Cluster {
         // In memory, where there is such a place: etcd waits for the disk after every step.
         let memory = Path::new("/dev/shm");
         let dir = if memory.is_dir() { TempDir::new_in(memory) } else { TempDir::new() }.unwrap();
-        Self { dir, members, flags: flags.to_vec(), scheme, ctl_flags: Vec::new() }
+        Self { dir, members, flags: Vec::new(), scheme, ctl_flags: Vec::new() }
     }
 
     pub fn start_all(&mut self) {
@@ -140,6 +138,21 @@ impl Cluster {
     pub fn ctl(&self, words: &[&str]) -> String {
         let all: Vec<usize> = (0..self.members.len()).collect();
         self.try_ctl(&all, words).unwrap_or_else(|| panic!("etcdctl {words:?} failed"))
+    }
+
+    /// The same, with something to read.
+    pub fn ctl_with_input(&self, words: &[&str], input: &str) {
+        let mut child = Command::new("etcdctl")
+            .args(["--endpoints", &self.endpoint(0)])
+            .args(&self.ctl_flags)
+            .args(words)
+            .env("ETCDCTL_API", "3")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+        assert!(child.wait().unwrap().success());
     }
 
     pub fn try_ctl(&self, members: &[usize], words: &[&str]) -> Option<String> {

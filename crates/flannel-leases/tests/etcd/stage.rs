@@ -1,6 +1,8 @@
 //! What every test needs: nodes on a cluster, and patience with a limit.
 
 use std::net::IpAddr;
+use std::sync::mpsc::{self, Receiver};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use flannel_leases::etcd::{Etcd, EtcdOptions};
@@ -8,6 +10,7 @@ use flannel_leases::{LeaseStore, Snapshot, StoreError};
 use flannel_plan::family::ByFamily;
 use flannel_plan::lease::{Announcement, BackendData, Lease};
 use ipnet::IpNet;
+use tokio::sync::oneshot;
 
 use crate::server::Cluster;
 
@@ -15,6 +18,8 @@ pub const V4: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}"#
 pub const V6: &str =
     r#"{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00:244::/48","Backend":{"Type":"vxlan"}}"#;
 pub const DUAL: &str = r#"{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:244::/48","Backend":{"Type":"vxlan"}}"#;
+// As long as the daemon's first pause.
+const PAUSE: Duration = Duration::from_millis(200);
 pub const PREFIX: &str = "/coreos.com/network";
 
 /// A cluster that has a net-conf.
@@ -176,5 +181,122 @@ pub async fn until(store: &mut Etcd, what: &str, wanted: impl Fn(&Snapshot) -> b
             }
             Err(_) => panic!("no snapshot in which {what}; the last: {last:#?}; errors: {errors:#?}"),
         }
+    }
+}
+
+/// A node that runs as the daemon runs it: listens, and publishes whenever it has no lease or another one.
+pub struct Daemon {
+    heard: Receiver<Result<Snapshot, String>>,
+    /// Every snapshot so far, the oldest first.
+    pub told: Vec<Snapshot>,
+    pub errors: Vec<String>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Daemon {
+    pub fn start(mut store: Etcd, said: Announcement) -> Self {
+        let (tell, heard) = mpsc::channel();
+        let (stop, stopped) = oneshot::channel();
+        let work = async move {
+            loop {
+                match store.next().await {
+                    Ok(snapshot) => {
+                        let own = snapshot.own.as_ref();
+                        let is_published = own.is_some_and(|own| own.announcement == said);
+                        let is_damaged = snapshot.own_is_damaged;
+                        let _ = tell.send(Ok(snapshot));
+                        if (!is_published || is_damaged)
+                            && let Err(why) = store.publish(&said).await
+                        {
+                            let _ = tell.send(Err(why.to_string()));
+                            tokio::time::sleep(PAUSE).await;
+                        }
+                    }
+                    Err(why) => {
+                        let _ = tell.send(Err(why.to_string()));
+                        tokio::time::sleep(PAUSE).await;
+                    }
+                }
+            }
+        };
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                tokio::select! { () = work => {}, _ = stopped => {} }
+            });
+        });
+        Self { heard, told: Vec::new(), errors: Vec::new(), stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Waits for a snapshot that is as wanted, the last one that was told included.
+    pub fn until(&mut self, what: &str, wanted: impl Fn(&Snapshot) -> bool) -> Snapshot {
+        if let Some(last) = self.told.last().filter(|last| wanted(last)) {
+            return last.clone();
+        }
+        self.until_next(what, wanted)
+    }
+
+    /// Waits for a snapshot that is yet to come.
+    pub fn until_next(&mut self, what: &str, wanted: impl Fn(&Snapshot) -> bool) -> Snapshot {
+        let limit = Instant::now() + Duration::from_secs(60);
+        loop {
+            match self.heard.recv_timeout(limit.saturating_duration_since(Instant::now())) {
+                Ok(Ok(snapshot)) => {
+                    self.told.push(snapshot.clone());
+                    if wanted(&snapshot) {
+                        return snapshot;
+                    }
+                }
+                Ok(Err(why)) => self.errors.push(why),
+                Err(_) => panic!("not {what}; last: {:#?}; errors: {:#?}", self.told.last(), self.errors),
+            }
+        }
+    }
+
+    /// Waits for an error.
+    pub fn until_error(&mut self, wanted: impl Fn(&str) -> bool) -> String {
+        let limit = Instant::now() + Duration::from_secs(60);
+        loop {
+            match self.heard.recv_timeout(limit.saturating_duration_since(Instant::now())) {
+                Ok(Ok(snapshot)) => self.told.push(snapshot),
+                Ok(Err(why)) if wanted(&why) => return why,
+                Ok(Err(why)) => self.errors.push(why),
+                Err(_) => panic!("no such error; last: {:#?}; errors: {:#?}", self.told.last(), self.errors),
+            }
+        }
+    }
+
+    /// Whether every snapshot since that number had this peer.
+    pub fn always_had(&self, since: usize, owner: &str) -> bool {
+        self.told.iter().skip(since).all(|told| told.peers.iter().any(|peer| peer.owner == owner))
+    }
+
+    /// The own lease, once there is one.
+    pub fn lease(&mut self) -> Lease {
+        let snapshot = self.until("a lease is held", |snapshot| snapshot.own.is_some());
+        Lease::clone(&snapshot.own.unwrap())
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Runs something to its end without a runtime around it.
+pub fn run<T>(what: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(what)
+}
+
+/// Waits for a condition outside of the store.
+pub fn wait_for(what: &str, condition: impl Fn() -> bool) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < limit, "not {what}");
     }
 }
