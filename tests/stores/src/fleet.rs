@@ -10,6 +10,8 @@ use flannel_lab::{Entry, LabOptions, Node, Store, Topology, wait_for};
 use crate::kernel::last_words;
 use crate::lease::{GoLease, is_at, subnet_of};
 
+/// What flannel's annotations begin with.
+pub(crate) const PREFIX: &str = "flannel.alpha.coreos.com";
 /// How long a condition may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -93,6 +95,19 @@ impl Fleet {
         let mut own: Vec<_> = leases.into_iter().filter(|lease| is_at(lease, node.v4())).collect();
         assert_eq!(own.len(), 1, "{} holds one lease: {own:?}", node.name());
         own.remove(0)
+    }
+
+    /// What others know a node by, as its store has it: its subnets, and what its backend says.
+    pub fn identity(&self, node: &Node) -> String {
+        if let Ok(kubernetes) = self.cluster.kubernetes() {
+            let object = kubernetes.node(node.name()).unwrap();
+            let said = ["backend-type", "backend-data", "backend-v6-data", "public-ip", "public-ipv6"];
+            let said =
+                said.map(|name| object["metadata"]["annotations"][format!("{PREFIX}/{name}")].to_string());
+            return format!("{} {}", object["spec"]["podCIDRs"], said.join(" "));
+        }
+        let lease = self.etcd_lease(node);
+        format!("{} {}", lease.key, lease.value)
     }
 
     /// The IPv4 subnet of a node's lease in etcd.

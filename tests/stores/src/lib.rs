@@ -18,6 +18,7 @@ mod kernel;
 mod lease;
 mod proxy;
 mod scenario;
+mod stand_in;
 
 pub use calm::Calm;
 pub use certificates::{Authority, Life};
@@ -27,3 +28,4 @@ pub use kernel::Watch;
 pub use lease::{GoLease, vtep};
 pub use proxy::Proxy;
 pub use scenario::{Need, Scenario, not_run, tell};
+pub use stand_in::{go_annotations, stand_in};

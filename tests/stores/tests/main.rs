@@ -11,15 +11,22 @@
 )]
 
 mod etcd_access;
+mod etcd_crowd;
 mod etcd_faults;
 mod etcd_leases;
-mod fleet_etcd;
+mod mixed;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     store_tests::run(
-        &[fleet_etcd::SCENARIOS, etcd_faults::SCENARIOS, etcd_leases::SCENARIOS, etcd_access::SCENARIOS]
-            .concat(),
+        &[
+            mixed::SCENARIOS,
+            etcd_faults::SCENARIOS,
+            etcd_leases::SCENARIOS,
+            etcd_access::SCENARIOS,
+            etcd_crowd::SCENARIOS,
+        ]
+        .concat(),
     )
 }
