@@ -23,6 +23,7 @@ pub mod ownership;
 pub mod peers;
 pub mod pod_cidrs;
 pub mod report;
+pub mod rules;
 pub mod state;
 pub mod subnet_env;
 pub mod underlay;

@@ -1,0 +1,263 @@
+//! Masquerade and forwarding rules, written once for every system that can hold them.
+//!
+//! [`wish::desired`] says which rules there should be, `flannel-kernel` says which there are ([`found`]),
+//! [`observed::observed`] tells whose they are, and [`edit::edits`] says what has to change. [`iptables`] is the
+//! spelling of one of the two languages; the other is spoken by `flannel-kernel`.
+
+pub mod edit;
+pub mod explain;
+pub mod found;
+pub mod iptables;
+pub mod observed;
+pub mod role;
+pub mod wish;
+mod words;
+
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use serde::{Deserialize, Serialize};
+
+use crate::family::Family;
+use role::Role;
+
+/// Where the kernel keeps rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum System {
+    /// In nftables, in tables of our own.
+    Nftables,
+    /// In the tables that iptables has in nftables.
+    IptablesNft,
+    /// In the tables of iptables as it was before nftables.
+    IptablesLegacy,
+}
+
+/// A table: a change of it is one transaction.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TableId {
+    /// Where it is.
+    pub system: System,
+    /// Whose packets meet it.
+    pub family: Family,
+    /// Its name.
+    pub name: Box<str>,
+}
+
+/// Whether a match wants the value or anything but it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Is {
+    /// The value.
+    Equal,
+    /// Anything else.
+    Different,
+}
+
+/// What a packet must be for a rule to act on it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Match {
+    /// It comes from there.
+    Source(Is, IpNet),
+    /// It goes there.
+    Destination(Is, IpNet),
+    /// It goes to somewhere in a set of nftables.
+    DestinationSet(Is, Box<str>),
+    /// It came in through this device; a name that ends with `*` stands for all that begin so.
+    InLink(Is, Box<str>),
+    /// It goes out through this device.
+    OutLink(Is, Box<str>),
+    /// It is of this protocol above IP.
+    Protocol(Is, u8),
+    /// It goes to this port.
+    DestinationPort(Is, u16),
+    /// Its mark, under the mask, is the value.
+    Mark {
+        /// Whether it is.
+        is: Is,
+        /// The value.
+        value: u32,
+        /// The mask.
+        mask: u32,
+    },
+    /// It goes to an address of this host.
+    DestinationLocal(Is),
+    /// Something that we do not judge, in the words of whoever told us.
+    Other(Box<str>),
+}
+
+/// How masquerade chooses the source port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SourcePorts {
+    /// It keeps the port where it can.
+    Kept,
+    /// Any port: two clients that choose the same one at once would lose packets otherwise.
+    Randomised,
+}
+
+/// What a rule does with a packet.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// It goes on, and this table is done with it.
+    Accept,
+    /// It is thrown away.
+    Drop,
+    /// It goes back to the chain that jumped here.
+    Return,
+    /// It gets an address of the device that it leaves by.
+    Masquerade(SourcePorts),
+    /// It gets another source in another way, in the words of whoever told us.
+    OtherSource(Box<str>),
+    /// Connection tracking does not see it.
+    Untrack,
+    /// It goes through that chain, and comes back.
+    Jump(Box<str>),
+    /// It goes through that chain, and does not come back.
+    Goto(Box<str>),
+    /// Nothing that ends its way, like counting.
+    Nothing,
+    /// Something that we do not judge, in the words of whoever told us.
+    Other(Box<str>),
+}
+
+/// A rule: the packets that it is about, and what becomes of them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Rule {
+    /// All of these must be so; sorted, as their order means nothing.
+    matches: Vec<Match>,
+    /// What is done.
+    pub action: Action,
+    /// What stands beside it for people.
+    pub comment: Option<Box<str>>,
+}
+
+impl Rule {
+    /// A rule without a comment.
+    pub fn new(matches: impl Into<Vec<Match>>, action: Action) -> Self {
+        let mut matches = matches.into();
+        matches.sort();
+        Self { matches, action, comment: None }
+    }
+
+    /// The same with a comment.
+    pub fn comment(mut self, comment: impl Into<Box<str>>) -> Self {
+        self.comment = Some(comment.into());
+        self
+    }
+
+    /// What a packet must be, in a fixed order.
+    pub fn matches(&self) -> &[Match] {
+        &self.matches
+    }
+
+    /// The networks that it names, except multicast.
+    pub fn networks(&self) -> impl Iterator<Item = IpNet> + '_ {
+        self.matches
+            .iter()
+            .filter_map(|it| match it {
+                Match::Source(_, net) | Match::Destination(_, net) => Some(*net),
+                _ => None,
+            })
+            .filter(|net| *net != multicast(Family::of_net(*net)))
+    }
+
+    /// The chain that packets are sent to.
+    pub fn target(&self) -> Option<&str> {
+        match &self.action {
+            Action::Jump(chain) | Action::Goto(chain) => Some(chain),
+            _ => None,
+        }
+    }
+}
+
+/// The rules of ours in one chain, in their order.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RuleChain {
+    /// What the chain is for.
+    pub role: Role,
+    /// The rules.
+    pub rules: Vec<Rule>,
+}
+
+/// A set of networks that rules look up.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RuleSet {
+    /// Its name.
+    pub name: Box<str>,
+    /// Its networks, sorted, none inside another.
+    pub networks: Vec<IpNet>,
+}
+
+/// What is ours in one table: desired and observed are the same type.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RuleTable {
+    /// The table.
+    pub id: TableId,
+    /// Our rules, in the order of [`Role`].
+    pub chains: Vec<RuleChain>,
+    /// Our sets.
+    pub sets: Vec<RuleSet>,
+    /// What is wrong beyond the rules themselves; nothing is, in a desired table.
+    pub faults: Vec<Fault>,
+}
+
+/// What is wrong with a table beyond the rules themselves.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    /// Nothing sends packets to our chain.
+    NoJump(Role),
+    /// Packets are sent to our chain more than once.
+    ManyJumps(Role, usize),
+    /// A rule of somebody else comes before ours in our chain.
+    ForeignFirst(Role, Rule),
+    /// Our rules do not stand together.
+    Scattered(Role),
+    /// Rules of an old flannel stand beside the jump to our chain.
+    OldRules(Role, usize),
+    /// Packets do not come to our chain, or at another moment.
+    WrongHook(Role),
+    /// The end of our chain drops packets.
+    WrongPolicy(Role),
+    /// The table is there and does nothing.
+    Dormant,
+}
+
+/// The addresses that many listen to.
+pub fn multicast(family: Family) -> IpNet {
+    match family {
+        Family::V4 => IpNet::V4(Ipv4Net::new_assert(Ipv4Addr::new(224, 0, 0, 0), 4)),
+        Family::V6 => IpNet::V6(Ipv6Net::new_assert(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8)),
+    }
+}
+
+/// A change to one table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleChange {
+    /// What is ours there.
+    pub from: Option<RuleTable>,
+    /// What should be.
+    pub to: Option<RuleTable>,
+}
+
+impl RuleChange {
+    /// The table that changes.
+    pub fn id(&self) -> Option<&TableId> {
+        self.to.as_ref().or(self.from.as_ref()).map(|table| &table.id)
+    }
+}
+
+/// The changes that turn what is observed into what is desired: first what makes, then what only removes, so
+/// that a switch from one system to another has no moment without rules.
+pub fn diff(desired: &[RuleTable], observed: &[RuleTable]) -> Vec<RuleChange> {
+    let find = |tables: &[RuleTable], id: &TableId| tables.iter().find(|table| table.id == *id).cloned();
+    let made = desired.iter().map(|want| (find(observed, &want.id), Some(want.clone())));
+    let removed = observed.iter().rev().filter(|have| find(desired, &have.id).is_none());
+    made.chain(removed.map(|have| (Some(have.clone()), None)))
+        .filter(|(from, to)| from != to)
+        .map(|(from, to)| RuleChange { from, to })
+        .collect()
+}

@@ -1,0 +1,311 @@
+//! What becomes of a packet's source address, and which rule decides: for people who ask why.
+//!
+//! Follows one packet through the chains that may change its source, as they were found, everybody's included.
+//! Where a rule depends on something that is not known of the packet, the answer says so.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::found::{FoundChain, FoundTable};
+use super::role::{Hook, Kind};
+use super::{Action, Is, Match, Rule, TableId};
+use crate::family::Family;
+
+/// Chains that jump in a circle are refused by the kernel; this is for a look that was taken in between.
+const DEEPEST: usize = 64;
+
+/// What is known of a packet that is about to leave the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Packet {
+    /// Where it comes from.
+    pub source: IpAddr,
+    /// Where it goes, after any translation of a service.
+    pub destination: IpAddr,
+    /// Its protocol above IP, if it is known.
+    pub protocol: Option<u8>,
+    /// The port that it goes to, if it is known.
+    pub port: Option<u16>,
+    /// Its mark.
+    pub mark: u32,
+    /// The device that it leaves by, if it is known.
+    pub out_link: Option<Box<str>>,
+}
+
+/// What becomes of the source address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It stays.
+    Kept,
+    /// It becomes one of the device that the packet leaves by.
+    Masqueraded,
+    /// It becomes another one.
+    Replaced,
+    /// The packet is thrown away.
+    Dropped,
+}
+
+/// A rule on the packet's way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The table.
+    pub table: TableId,
+    /// The chain.
+    pub chain: Box<str>,
+    /// The place of the rule in it, from 1 on.
+    pub place: usize,
+    /// The rule.
+    pub rule: Rule,
+}
+
+/// What becomes of a packet's source address, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Explanation {
+    /// The packet.
+    pub packet: Packet,
+    /// What becomes of it.
+    pub fate: Fate,
+    /// The rules that matched, in the packet's order.
+    pub matched: Vec<Step>,
+    /// The rules that would have decided otherwise, if something that is not known were so.
+    pub perhaps: Vec<Step>,
+}
+
+/// Says what becomes of the source address of a packet, by the rules of these tables.
+pub fn explain_snat(tables: &[FoundTable], packet: &Packet) -> Explanation {
+    let (packet, fate) = (packet.clone(), Fate::Kept);
+    let mut walk = Walk { answer: Explanation { packet, fate, matched: vec![], perhaps: vec![] } };
+    for (table, chain) in source_chains(tables, Family::of(walk.answer.packet.source)) {
+        match walk.chain(table, chain, 0) {
+            Verdict::Decided(fate) => {
+                walk.answer.fate = fate;
+                break;
+            }
+            // The end of one chain of the kernel leads to the next one.
+            Verdict::Accepted | Verdict::Returned | Verdict::Ended => {}
+        }
+    }
+    walk.answer
+}
+
+/// The chains where sources are changed, in the order in which packets meet them.
+fn source_chains(tables: &[FoundTable], family: Family) -> Vec<(&FoundTable, &FoundChain)> {
+    let mut chains: Vec<_> = tables
+        .iter()
+        .filter(|table| table.id.family == family && !table.dormant)
+        .flat_map(|table| table.chains.iter().map(move |chain| (table, chain)))
+        .filter_map(|(table, chain)| Some((chain.base?, table, chain)))
+        .filter(|(base, ..)| (base.kind, base.hook) == (Kind::Nat, Hook::Postrouting))
+        .collect();
+    chains.sort_by_key(|(base, ..)| base.priority);
+    chains.into_iter().map(|(_, table, chain)| (table, chain)).collect()
+}
+
+enum Verdict {
+    /// The packet's fate is known.
+    Decided(Fate),
+    /// The chain of the kernel is done with the packet.
+    Accepted,
+    /// Back to the chain that jumped here.
+    Returned,
+    /// The chain ended.
+    Ended,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Answer {
+    No,
+    Perhaps,
+    Yes,
+}
+
+struct Walk {
+    answer: Explanation,
+}
+
+impl Walk {
+    fn chain(&mut self, table: &FoundTable, chain: &FoundChain, depth: usize) -> Verdict {
+        for (at, found) in chain.rules.iter().enumerate() {
+            let rule = &found.rule;
+            let answer = self.answer.packet.fits(table, rule);
+            if answer == Answer::No || rule.action == Action::Nothing {
+                continue;
+            }
+            let step = Step {
+                table: table.id.clone(),
+                chain: chain.name.clone(),
+                place: at + 1,
+                rule: rule.clone(),
+            };
+            if answer == Answer::Perhaps {
+                self.answer.perhaps.push(step);
+                continue;
+            }
+            self.answer.matched.push(step);
+            match self.act(table, &rule.action, depth) {
+                Verdict::Ended => {}
+                verdict => return verdict,
+            }
+        }
+        Verdict::Ended
+    }
+
+    fn act(&mut self, table: &FoundTable, action: &Action, depth: usize) -> Verdict {
+        match action {
+            Action::Accept => Verdict::Accepted,
+            Action::Return => Verdict::Returned,
+            Action::Drop => Verdict::Decided(Fate::Dropped),
+            Action::Masquerade(_) => Verdict::Decided(Fate::Masqueraded),
+            Action::OtherSource(_) => Verdict::Decided(Fate::Replaced),
+            Action::Jump(name) => match self.through(table, name, depth) {
+                Verdict::Returned | Verdict::Ended => Verdict::Ended,
+                verdict => verdict,
+            },
+            // From there the packet goes back to where this chain was jumped to from.
+            Action::Goto(name) => match self.through(table, name, depth) {
+                Verdict::Ended => Verdict::Returned,
+                verdict => verdict,
+            },
+            Action::Untrack | Action::Nothing | Action::Other(_) => Verdict::Ended,
+        }
+    }
+
+    fn through(&mut self, table: &FoundTable, name: &str, depth: usize) -> Verdict {
+        match table.chain(name) {
+            Some(chain) if depth < DEEPEST => self.chain(table, chain, depth + 1),
+            _ => Verdict::Ended,
+        }
+    }
+}
+
+impl Packet {
+    /// Whether a rule is about this packet.
+    fn fits(&self, table: &FoundTable, rule: &Rule) -> Answer {
+        rule.matches().iter().map(|it| self.fits_one(table, it)).min().unwrap_or(Answer::Yes)
+    }
+
+    fn fits_one(&self, table: &FoundTable, it: &Match) -> Answer {
+        match it {
+            Match::Source(is, net) => judge(*is, Some(net.contains(&self.source))),
+            Match::Destination(is, net) => judge(*is, Some(net.contains(&self.destination))),
+            Match::DestinationSet(is, name) => {
+                let set = table.sets.iter().find(|set| set.name == *name);
+                judge(*is, set.map(|set| set.networks.iter().any(|net| net.contains(&self.destination))))
+            }
+            Match::Mark { is, value, mask } => judge(*is, Some(self.mark & mask == *value)),
+            Match::Protocol(is, number) => judge(*is, self.protocol.map(|protocol| protocol == *number)),
+            Match::DestinationPort(is, number) => judge(*is, self.port.map(|port| port == *number)),
+            Match::OutLink(is, name) => judge(*is, self.out_link.as_ref().map(|link| is_named(link, name))),
+            // What leaves the host does not go to it, except what goes round by the loopback device.
+            Match::DestinationLocal(is) if self.destination.is_loopback() => judge(*is, Some(true)),
+            Match::DestinationLocal(_) | Match::InLink(..) | Match::Other(_) => Answer::Perhaps,
+        }
+    }
+}
+
+fn is_named(link: &str, pattern: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(beginning) => link.starts_with(beginning),
+        None => link == pattern,
+    }
+}
+
+fn judge(is: Is, so: Option<bool>) -> Answer {
+    match so {
+        None => Answer::Perhaps,
+        Some(so) if so == (is == Is::Equal) => Answer::Yes,
+        Some(_) => Answer::No,
+    }
+}
+
+impl Explanation {
+    /// Whether the answer holds whatever else is true of the packet.
+    pub fn is_certain(&self) -> bool {
+        self.perhaps.is_empty()
+    }
+
+    /// The rule that decided; none if no rule is about the packet.
+    pub fn decisive(&self) -> Option<&Step> {
+        self.matched.iter().rfind(|step| step.rule.target().is_none())
+    }
+}
+
+impl fmt::Display for Fate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Kept => "keeps its source address",
+            Self::Masqueraded => "gets the node's address (masquerade)",
+            Self::Replaced => "gets another source address",
+            Self::Dropped => "is dropped",
+        })
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rule {} of {} in {}: {}", self.place, self.chain, self.table, self.rule)
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Packet { source, destination, .. } = &self.packet;
+        writeln!(f, "A packet from {source} to {destination} {}.", self.fate)?;
+        match self.decisive() {
+            Some(step) => writeln!(f, "  Decided by {step}")?,
+            None => writeln!(f, "  No rule is about it.")?,
+        }
+        if let Some(why) = self.decisive().and_then(|step| meaning(&step.rule)) {
+            writeln!(f, "  {why}")?;
+        }
+        for step in &self.perhaps {
+            writeln!(f, "  Unless it fits {step}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What a rule of flannel is for.
+fn meaning(rule: &Rule) -> Option<&'static str> {
+    let (equal, different) = (Is::Equal, Is::Different);
+    Some(match (rule.matches(), &rule.action) {
+        ([Match::Mark { .. }], Action::Return) => {
+            "kube-proxy marked it, and kube-proxy's own rules translate it: flannel leaves it alone."
+        }
+        ([Match::Source(from, a), Match::Destination(to, b)], Action::Return)
+            if (*from, *to) == (equal, equal) =>
+        {
+            between(a, b)?
+        }
+        ([Match::Source(from, _), Match::Destination(to, _)], Action::Return)
+            if (*from, *to) == (different, equal) =>
+        {
+            "It comes from outside to a pod of this node, which sees the client's address."
+        }
+        ([Match::Source(..), Match::DestinationSet(..)], Action::Return) => {
+            "It goes to a network of NonMasqueradeCIDRs, where pods keep their addresses."
+        }
+        ([Match::Source(from, _), Match::Destination(to, _)], Action::Masquerade(_))
+            if (*from, *to) == (equal, different) =>
+        {
+            "It leaves the pod network, where nobody would know the way back to a pod."
+        }
+        ([Match::Source(from, _), Match::Destination(to, _)], Action::Masquerade(_))
+            if (*from, *to) == (different, equal) =>
+        {
+            "It comes from outside to a pod of another node, whose answer has to come back through this one."
+        }
+        _ => return None,
+    })
+}
+
+fn between(from: &IpNet, to: &IpNet) -> Option<&'static str> {
+    if to.contains(from) {
+        return Some("It goes from a pod of this node to the pod network: pods see each other's addresses.");
+    }
+    if from.contains(to) {
+        return Some("It goes from the pod network to a pod of this node: pods see each other's addresses.");
+    }
+    Some("It goes to a network of NonMasqueradeCIDRs, where pods keep their addresses.")
+}

@@ -1,0 +1,301 @@
+//! What `iptables-save` prints, read back: of both flavours, with and without counters.
+//!
+//! A part of a rule that we do not know is kept in its words. Nothing here fails on a strange rule; a table that
+//! the program could not print is an error, as it would look empty.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::write::{PROTOCOLS, quoted};
+use crate::family::Family;
+use crate::rules::found::{FoundChain, FoundRule, FoundTable, RuleName};
+use crate::rules::role::{Base, Hook, Kind};
+use crate::rules::{Action, Is, Match, Rule, SourcePorts, System, TableId};
+
+/// All tables of one family.
+pub type Saved = Vec<FoundTable>;
+
+/// Why the output cannot be trusted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SavedError {
+    /// The table holds rules that iptables cannot show, so what it shows is not what is there.
+    #[error("iptables cannot read its table {0}: another program wrote rules there by nftables")]
+    Incompatible(String),
+    /// The output is cut off.
+    #[error("iptables-save stopped within table {0}")]
+    CutOff(String),
+}
+
+/// Reads the output of `iptables-save`.
+pub fn saved(system: System, family: Family, output: &str) -> Result<Saved, SavedError> {
+    let mut tables = Vec::new();
+    let mut open: Option<Open> = None;
+    for line in output.lines() {
+        if let Some(name) = incompatible(line) {
+            return Err(SavedError::Incompatible(name.to_owned()));
+        }
+        if let Some(name) = line.strip_prefix('*') {
+            let table = FoundTable::empty(TableId { system, family, name: name.into() });
+            open = Some(Open { table, places: BTreeMap::new() });
+        } else if line == "COMMIT" {
+            tables.extend(open.take().map(|open| open.table));
+        } else if let Some(open) = &mut open {
+            open.read(line);
+        }
+    }
+    match open {
+        Some(open) => Err(SavedError::CutOff(open.table.id.name.into())),
+        None => Ok(tables),
+    }
+}
+
+/// The flavour of nftables says so in a comment, and fails nothing.
+fn incompatible(line: &str) -> Option<&str> {
+    let (name, rest) = line.strip_prefix("# Table `")?.split_once('\'')?;
+    let of_iptables = ["nat", "filter", "raw", "mangle", "security"].contains(&name);
+    (of_iptables && rest.contains("incompatible")).then_some(name)
+}
+
+/// A table that is being read, and where its chains are: kube-proxy may have made thousands.
+struct Open {
+    table: FoundTable,
+    places: BTreeMap<Box<str>, usize>,
+}
+
+impl Open {
+    fn read(&mut self, line: &str) {
+        if let Some(rest) = line.strip_prefix(':') {
+            let mut words = rest.split(' ');
+            if let (Some(name), Some(policy)) = (words.next(), words.next()) {
+                self.chain(name).base = base(&self.table.id.name.clone(), name, policy);
+            }
+            return;
+        }
+        // With counters a line begins with `[packets:bytes] `.
+        let counted = line.strip_prefix('[').and_then(|rest| rest.split_once("] "));
+        let line = counted.map_or(line, |(_, rest)| rest);
+        if let Some(rest) = line.strip_prefix("-A ") {
+            let (chain, text) = rest.split_once(' ').unwrap_or((rest, ""));
+            let found = FoundRule { rule: rule(text), tag: None, name: RuleName::Text(text.into()) };
+            self.chain(chain).rules.push(found);
+        }
+    }
+
+    fn chain(&mut self, name: &str) -> &mut FoundChain {
+        let chains = &mut self.table.chains;
+        let at = *self.places.entry(name.into()).or_insert_with(|| {
+            chains.push(FoundChain { name: name.into(), base: None, rules: vec![] });
+            chains.len() - 1
+        });
+        &mut chains[at]
+    }
+}
+
+/// Where packets meet the chains of iptables itself; only those have a policy.
+fn base(table: &str, chain: &str, policy: &str) -> Option<Base> {
+    let hook = match chain {
+        "PREROUTING" => Hook::Prerouting,
+        "INPUT" => Hook::Input,
+        "FORWARD" => Hook::Forward,
+        "OUTPUT" => Hook::Output,
+        "POSTROUTING" => Hook::Postrouting,
+        _ => return None,
+    };
+    let (kind, priority) = match (table, hook) {
+        ("nat", Hook::Prerouting | Hook::Output) => (Kind::Nat, -100),
+        ("nat", _) => (Kind::Nat, 100),
+        ("raw", _) => (Kind::Filter, -300),
+        ("mangle", Hook::Output) => (Kind::Route, -150),
+        ("mangle", _) => (Kind::Filter, -150),
+        ("security", _) => (Kind::Filter, 50),
+        _ => (Kind::Filter, 0),
+    };
+    (policy != "-").then_some(Base { kind, hook, priority, accepts: policy != "DROP" })
+}
+
+/// Reads what stands behind the chain in a line.
+pub fn rule(text: &str) -> Rule {
+    let words = words(text);
+    let mut reader = Reader { words: &words, is: Is::Equal, matches: vec![], comment: None };
+    let mut action = Action::Nothing;
+    while let Some(word) = reader.next() {
+        match word {
+            "!" => reader.is = Is::Different,
+            "-m" => reader.module(),
+            "-j" => action = reader.target(),
+            "-g" => action = Action::Goto(reader.next().unwrap_or_default().into()),
+            option => reader.option(option),
+        }
+    }
+    let rule = Rule::new(reader.matches, action);
+    match reader.comment {
+        Some(comment) => rule.comment(comment),
+        None => rule,
+    }
+}
+
+struct Reader<'a> {
+    words: &'a [String],
+    is: Is,
+    matches: Vec<Match>,
+    comment: Option<String>,
+}
+
+impl<'a> Reader<'a> {
+    fn next(&mut self) -> Option<&'a str> {
+        let (first, rest) = self.words.split_first()?;
+        self.words = rest;
+        Some(first)
+    }
+
+    /// Whether the value is wanted or anything but it, said by the word before.
+    fn take_is(&mut self) -> Is {
+        std::mem::replace(&mut self.is, Is::Equal)
+    }
+
+    fn option(&mut self, option: &str) {
+        let is = self.take_is();
+        let value = self.next().unwrap_or_default();
+        let known = match option {
+            "-s" => network(value).map(|net| Match::Source(is, net)),
+            "-d" => network(value).map(|net| Match::Destination(is, net)),
+            "-i" => Some(Match::InLink(is, device(value))),
+            "-o" => Some(Match::OutLink(is, device(value))),
+            "-p" => protocol(value).map(|number| Match::Protocol(is, number)),
+            _ => None,
+        };
+        self.matches.push(known.unwrap_or_else(|| other(is, &[option, value])));
+    }
+
+    /// The options of a module reach to the next module, target or option of iptables itself.
+    fn module(&mut self) {
+        let name = self.next().unwrap_or_default();
+        let ends = |word: &str| matches!(word, "-m" | "-j" | "-g" | "-s" | "-d" | "-i" | "-o" | "-p");
+        let end = self.words.iter().position(|word| ends(word)).unwrap_or(self.words.len());
+        let (mut options, rest) = self.words.split_at(end);
+        self.words = rest;
+        // A `!` at the end belongs to the option of iptables itself that follows.
+        if let [before @ .., last] = options
+            && last == "!"
+        {
+            options = before;
+            self.is = Is::Different;
+        }
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        match (name, &options[..]) {
+            ("comment", ["--comment", comment]) => self.comment = Some((*comment).to_owned()),
+            (_, []) => {} // `-m udp` alone only repeats the protocol
+            _ => self.matches.push(
+                known_module(name, &options)
+                    .unwrap_or_else(|| other(Is::Equal, &[&["-m", name], &options[..]].concat())),
+            ),
+        }
+    }
+
+    fn target(&mut self) -> Action {
+        let name = self.next().unwrap_or_default();
+        let options: Vec<&str> = std::mem::take(&mut self.words).iter().map(String::as_str).collect();
+        let words = || {
+            let words: Vec<String> = [name].iter().chain(&options).map(|word| quoted(word)).collect();
+            Box::from(words.join(" "))
+        };
+        match (name, &options[..]) {
+            ("ACCEPT", []) => Action::Accept,
+            ("DROP", []) => Action::Drop,
+            ("RETURN", []) => Action::Return,
+            ("MASQUERADE", []) => Action::Masquerade(SourcePorts::Kept),
+            ("MASQUERADE", ["--random-fully"]) => Action::Masquerade(SourcePorts::Randomised),
+            ("NOTRACK", []) | ("CT", ["--notrack"]) => Action::Untrack,
+            ("MASQUERADE" | "SNAT" | "NETMAP", _) => Action::OtherSource(words()),
+            ("LOG" | "NFLOG" | "MARK" | "CONNMARK" | "TRACE" | "TCPMSS", _) => Action::Nothing,
+            (chain, []) if !is_extension(chain) => Action::Jump(chain.into()),
+            _ => Action::Other(words()),
+        }
+    }
+}
+
+/// Targets of iptables that have no options to be known by.
+fn is_extension(name: &str) -> bool {
+    ["REJECT", "QUEUE", "CHECKSUM", "CLASSIFY", "SYNPROXY", "AUDIT", "REDIRECT", "DNAT", "CT"].contains(&name)
+}
+
+fn known_module(name: &str, options: &[&str]) -> Option<Match> {
+    let (is, options) = match options {
+        ["!", rest @ ..] => (Is::Different, rest),
+        rest => (Is::Equal, rest),
+    };
+    match (name, options) {
+        ("mark", ["--mark", mark]) => {
+            let (value, mask) =
+                mark.split_once('/').map_or((*mark, None), |(value, mask)| (value, Some(mask)));
+            let mask = mask.map_or(Some(u32::MAX), number)?;
+            Some(Match::Mark { is, value: number(value)?, mask })
+        }
+        ("tcp" | "udp" | "sctp" | "dccp" | "udplite", ["--dport", port]) => {
+            port.parse().ok().map(|port| Match::DestinationPort(is, port))
+        }
+        ("addrtype", ["--dst-type", "LOCAL"]) => Some(Match::DestinationLocal(is)),
+        ("set", ["--match-set", set, "dst"]) => Some(Match::DestinationSet(is, (*set).into())),
+        _ => None,
+    }
+}
+
+fn other(is: Is, words: &[&str]) -> Match {
+    let not = (is == Is::Different).then_some("!".to_owned());
+    let words: Vec<String> = not.into_iter().chain(words.iter().map(|word| quoted(word))).collect();
+    Match::Other(words.join(" ").into())
+}
+
+/// A network, an address, or an address with a mask in the form of an address.
+fn network(text: &str) -> Option<IpNet> {
+    let Some((address, mask)) = text.split_once('/') else {
+        return text.parse::<IpAddr>().ok().map(IpNet::from);
+    };
+    let address: IpAddr = address.parse().ok()?;
+    match mask.parse::<IpAddr>() {
+        Ok(mask) => IpNet::with_netmask(address, mask).ok().map(|net| net.trunc()),
+        Err(_) => IpNet::new(address, mask.parse().ok()?).ok().map(|net| net.trunc()),
+    }
+}
+
+fn device(text: &str) -> Box<str> {
+    match text.strip_suffix('+') {
+        Some(beginning) => format!("{beginning}*").into(),
+        None => text.into(),
+    }
+}
+
+fn protocol(text: &str) -> Option<u8> {
+    let known = PROTOCOLS.iter().find(|(_, name)| *name == text).map(|(number, _)| *number);
+    known.or_else(|| text.parse().ok())
+}
+
+fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => u32::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// The words of a line: between quotes spaces belong to a word, and behind a backslash quotes do.
+pub fn words(line: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let mut word: Option<String> = None;
+    let mut quoted = false;
+    let mut letters = line.chars();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' => {
+                quoted = !quoted;
+                word.get_or_insert_default();
+            }
+            '\\' if quoted => word.get_or_insert_default().extend(letters.next()),
+            ' ' if !quoted => words.extend(word.take()),
+            letter => word.get_or_insert_default().push(letter),
+        }
+    }
+    words.extend(word);
+    words
+}

@@ -1,0 +1,272 @@
+//! What of the rules that were found is ours.
+//!
+//! Chains may be shared: another flanneld of this host has its rules there, and anybody may have put theirs. In
+//! nftables every rule of ours carries the name of the instance. iptables has no place for that, and Go flannel
+//! marks nothing, so there a rule belongs to whoever has the pod network that it names.
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use super::found::{FoundChain, FoundRule, FoundTable};
+use super::role::Role;
+use super::wish::{hash, keep_source_set, untracked_comment};
+use super::{Action, Fault, Is, Match, Rule, RuleChain, RuleSet, RuleTable, System, multicast};
+use crate::family::Family;
+
+/// Longer names do not fit beside a rule.
+const LONGEST_TAG: usize = 100;
+
+/// Whose rules are looked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleScope {
+    /// What tells instances on one host apart: the subnet file.
+    pub instance: Box<str>,
+    /// The pod networks of this instance, now and before.
+    pub networks: Vec<IpNet>,
+}
+
+/// The name of an instance as rules carry it.
+pub fn tag(instance: &str) -> Box<str> {
+    if instance.len() <= LONGEST_TAG {
+        return instance.into();
+    }
+    let end = instance.floor_char_boundary(LONGEST_TAG - 17);
+    format!("{}#{:016x}", &instance[..end], hash(instance)).into()
+}
+
+/// What is ours in the tables that were found, sorted; a table without anything of ours is left out.
+pub fn observed(scope: &RuleScope, found: &[FoundTable]) -> Vec<RuleTable> {
+    let mut tables: Vec<_> = found.iter().filter_map(|table| observed_table(scope, table)).collect();
+    tables.sort();
+    tables
+}
+
+/// What is ours in one table.
+pub fn observed_table(scope: &RuleScope, table: &FoundTable) -> Option<RuleTable> {
+    let mut ours =
+        RuleTable { id: table.id.clone(), chains: vec![], sets: own_sets(scope, table), faults: vec![] };
+    for view in View::all(scope, table).filter(View::is_there) {
+        ours.chains.push(RuleChain { role: view.role, rules: view.own_rules() });
+        ours.faults.extend(view.faults());
+    }
+    let empty = table.id.system == System::Nftables && table.chains.is_empty() && table.sets.is_empty();
+    if ours.chains.is_empty() && ours.sets.is_empty() && !empty {
+        return None;
+    }
+    if table.dormant {
+        ours.faults.push(Fault::Dormant);
+    }
+    Some(ours)
+}
+
+/// The set of this instance in a table, if it is there.
+fn own_sets(scope: &RuleScope, table: &FoundTable) -> Vec<RuleSet> {
+    let name = keep_source_set(&scope.instance);
+    let own = table.sets.iter().filter(|set| set.name == name);
+    own.map(|set| RuleSet { name: set.name.clone(), networks: set.networks.clone() }).collect()
+}
+
+/// Whose a rule is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// This instance's, or Go flannel's for the same network.
+    Mine,
+    /// Of every flannel that has rules in the chain: it names no network.
+    Common,
+    /// Another flannel's.
+    Others,
+    /// Somebody else's.
+    Foreign,
+}
+
+/// One chain of ours, with what leads to it.
+pub(super) struct View<'a> {
+    pub(super) role: Role,
+    pub(super) system: System,
+    pub(super) chain: Option<&'a FoundChain>,
+    pub(super) owners: Vec<Whose>,
+    /// The places of our jumps in the chain that leads to ours.
+    pub(super) jumps: Vec<usize>,
+    /// The places of rules of an old flannel, which had no chain of its own.
+    pub(super) old: Vec<usize>,
+    /// Whether somebody else sends packets to our chain.
+    pub(super) lent: bool,
+}
+
+impl<'a> View<'a> {
+    /// The chains that a table may have of ours.
+    pub(super) fn all(scope: &'a RuleScope, table: &'a FoundTable) -> impl Iterator<Item = Self> + 'a {
+        let id = &table.id;
+        let here = move |role: &Role| role.table(id.system, id.family) == &*id.name;
+        Role::ALL.into_iter().filter(here).map(move |role| Self::of(scope, table, role))
+    }
+
+    fn of(scope: &RuleScope, table: &'a FoundTable, role: Role) -> Self {
+        let system = table.id.system;
+        let name = role.chain(system);
+        let chain = table.chain(name);
+        let rules = chain.map(|chain| &chain.rules[..]).unwrap_or_default();
+        let owners = rules.iter().map(|found| whose(scope, system, role, found)).collect();
+        let mut view = Self { role, system, chain, owners, jumps: vec![], old: vec![], lent: false };
+        for (chain, found) in table.rules().filter(|(_, found)| found.rule.target() == Some(name)) {
+            view.lent |= !(is_entrance(system, role, chain) && is_jump(role, &found.rule));
+        }
+        let entrance = table.chain(role.entrance()).filter(|chain| is_entrance(system, role, chain));
+        for (at, found) in entrance.iter().flat_map(|chain| chain.rules.iter().enumerate()) {
+            if is_jump(role, &found.rule) && found.rule.target() == Some(name) {
+                view.jumps.push(at);
+            } else if found.rule.target().is_none() && whose(scope, system, role, found) == Whose::Mine {
+                view.old.push(at);
+            }
+        }
+        view
+    }
+
+    /// Whether anything of ours is there: rules, or a chain that nobody fills or uses.
+    pub(super) fn is_there(&self) -> bool {
+        let idle = self.chain.is_some_and(|chain| chain.rules.is_empty()) && !self.lent;
+        idle || !self.own().is_empty() || !self.old.is_empty()
+    }
+
+    /// The places of rules that are ours, or that nobody else needs.
+    pub(super) fn own(&self) -> Vec<usize> {
+        let with_common = match self.system {
+            System::Nftables => !self.is_common_needed(),
+            _ => !self.is_common_needed() || self.owners.contains(&Whose::Mine),
+        };
+        self.places(|whose| whose == Whose::Mine || with_common && whose == Whose::Common)
+    }
+
+    /// The places of rules of some owners.
+    pub(super) fn places(&self, of: impl Fn(Whose) -> bool) -> Vec<usize> {
+        (0..self.owners.len()).filter(|at| of(self.owners[*at])).collect()
+    }
+
+    /// Whether another flannel has rules here that need the common ones; those with a tag have their own.
+    pub(super) fn is_common_needed(&self) -> bool {
+        let rules = self.chain.iter().flat_map(|chain| &chain.rules);
+        rules.zip(&self.owners).any(|(found, whose)| *whose == Whose::Others && found.tag.is_none())
+    }
+
+    pub(super) fn own_rules(&self) -> Vec<Rule> {
+        let Some(chain) = self.chain else { return vec![] };
+        self.own().into_iter().map(|at| chain.rules[at].rule.clone()).collect()
+    }
+
+    /// What is wrong with it beyond its rules.
+    pub(super) fn faults(&self) -> Vec<Fault> {
+        let role = self.role;
+        let mut faults = Vec::new();
+        if let Some(chain) = self.chain {
+            faults.extend(self.faults_of_order(chain));
+            match self.system {
+                System::Nftables => faults.extend(faults_of_base(role, chain)),
+                _ if self.jumps.is_empty() => faults.push(Fault::NoJump(role)),
+                _ if self.jumps.len() > 1 => faults.push(Fault::ManyJumps(role, self.jumps.len())),
+                _ => {}
+            }
+        }
+        if !self.old.is_empty() {
+            faults.push(Fault::OldRules(role, self.old.len()));
+        }
+        faults
+    }
+
+    /// Ours stand together, and before those of strangers, which would decide first.
+    fn faults_of_order(&self, chain: &FoundChain) -> Option<Fault> {
+        let mine = self.places(|whose| whose == Whose::Mine);
+        let (first, last) = (*mine.first()?, *mine.last()?);
+        let foreign = self.owners[..first].iter().position(|whose| *whose == Whose::Foreign);
+        if let Some(at) = foreign {
+            return Some(Fault::ForeignFirst(self.role, chain.rules[at].rule.clone()));
+        }
+        (last - first + 1 != mine.len()).then_some(Fault::Scattered(self.role))
+    }
+}
+
+fn faults_of_base(role: Role, chain: &FoundChain) -> Option<Fault> {
+    let want = role.base();
+    match chain.base {
+        Some(base) if base == want => None,
+        Some(base) if (base.kind, base.hook, base.priority) == (want.kind, want.hook, want.priority) => {
+            Some(Fault::WrongPolicy(role))
+        }
+        _ => Some(Fault::WrongHook(role)),
+    }
+}
+
+/// Whether a chain is the one of iptables itself that leads to ours.
+fn is_entrance(system: System, role: Role, chain: &FoundChain) -> bool {
+    system != System::Nftables && &*chain.name == role.entrance()
+}
+
+/// Whether a rule sends every packet on in our name.
+fn is_jump(role: Role, rule: &Rule) -> bool {
+    rule.matches().is_empty()
+        && matches!(rule.action, Action::Jump(_))
+        && rule.comment.as_deref() == Some(role.comment_of_rules())
+}
+
+/// Whose a rule in a chain of ours is.
+fn whose(scope: &RuleScope, system: System, role: Role, found: &FoundRule) -> Whose {
+    match (system, &found.tag) {
+        (System::Nftables, Some(tagged)) if *tagged == tag(&scope.instance) => Whose::Mine,
+        (System::Nftables, Some(_)) => Whose::Others,
+        (System::Nftables, None) => whose_by_shape(scope, role, &found.rule),
+        _ => whose_by_comment(scope, role, &found.rule),
+    }
+}
+
+fn whose_by_comment(scope: &RuleScope, role: Role, rule: &Rule) -> Whose {
+    let Some(comment) = rule.comment.as_deref() else { return Whose::Foreign };
+    match role {
+        Role::Masquerade | Role::Forward if comment == role.comment_of_rules() => {
+            let mine = rule.networks().any(|net| scope.networks.contains(&net));
+            match rule.networks().next() {
+                None => Whose::Common,
+                Some(_) if mine => Whose::Mine,
+                Some(_) => Whose::Others,
+            }
+        }
+        Role::UntrackedIn | Role::UntrackedOut if comment == &*untracked_comment(&scope.instance) => {
+            Whose::Mine
+        }
+        Role::UntrackedIn | Role::UntrackedOut if comment.starts_with(role.comment_of_rules()) => {
+            Whose::Others
+        }
+        _ => Whose::Foreign,
+    }
+}
+
+/// Go flannel leaves no mark in nftables: its rules are known by their shape.
+fn whose_by_shape(scope: &RuleScope, role: Role, rule: &Rule) -> Whose {
+    let shaped = match (role, rule.matches(), &rule.action) {
+        (Role::Masquerade, [Match::Mark { is: Is::Equal, .. }], Action::Return) => return Whose::Common,
+        (Role::Masquerade, [Match::Source(..), Match::Destination(..)], _) => shape_of_masquerade(rule),
+        (
+            Role::Forward,
+            [Match::Source(Is::Equal, net) | Match::Destination(Is::Equal, net)],
+            Action::Accept,
+        ) => Some(*net),
+        _ => None,
+    };
+    match shaped {
+        Some(net) if scope.networks.contains(&net) => Whose::Mine,
+        Some(_) => Whose::Others,
+        None => Whose::Foreign,
+    }
+}
+
+/// The pod network of a rule such as Go flannel makes.
+fn shape_of_masquerade(rule: &Rule) -> Option<IpNet> {
+    let [Match::Source(from_is, from), Match::Destination(to_is, to)] = rule.matches() else { return None };
+    match (&rule.action, from_is, to_is) {
+        (Action::Return, _, Is::Equal) if from.contains(to) => Some(*from),
+        (Action::Return, _, Is::Equal) if to.contains(from) => Some(*to),
+        (Action::Masquerade(_), Is::Equal, Is::Different) => {
+            (*to == multicast(Family::of_net(*to))).then_some(*from)
+        }
+        (Action::Masquerade(_), Is::Different, Is::Equal) => (from == to).then_some(*from),
+        _ => None,
+    }
+}

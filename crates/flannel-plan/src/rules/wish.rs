@@ -1,0 +1,178 @@
+//! Which rules there should be, from what the operator chose: the same meaning in every system.
+//!
+//! The order and the meaning are Go flannel's in iptables mode. Its nftables mode differs in two rules, which
+//! gives other source addresses; ours does not.
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use super::observed::tag;
+use super::role::Role;
+use super::{
+    Action, Is, Match, Rule, RuleChain, RuleSet, RuleTable, SourcePorts, System, TableId, multicast,
+};
+use crate::family::{ByFamily, Family};
+
+/// The bit by which kube-proxy marks packets that it masquerades itself.
+const KUBE_PROXY: u32 = 0x4000;
+const UDP: u8 = 17;
+
+/// All that the rules depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wish {
+    /// Where the rules are kept.
+    pub system: System,
+    /// What tells instances on one host apart: the subnet file.
+    pub instance: Box<str>,
+    /// The pod network of each family.
+    pub networks: ByFamily<PodNet>,
+    /// Whether packets that leave the pod network get the node's address, and how; by family, as support is.
+    pub masquerade: ByFamily<SourcePorts>,
+    /// Where pods keep their address although it is not in the pod network.
+    pub keep_source: Vec<IpNet>,
+    /// Whether packets of the pod network are let through.
+    pub forward: bool,
+    /// The tunnel's UDP port, by the family below, where tunnel packets are not to be tracked.
+    pub untracked: ByFamily<u16>,
+}
+
+/// The pod network of one family as one node sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PodNet {
+    /// The addresses of all pods of the cluster.
+    pub cluster: IpNet,
+    /// The addresses of this node's pods.
+    pub node: IpNet,
+}
+
+/// The tables with our rules, sorted.
+pub fn desired(wish: &Wish) -> Vec<RuleTable> {
+    let mut tables: Vec<RuleTable> = Vec::new();
+    for (family, role) in Family::BOTH.into_iter().flat_map(|family| Role::ALL.map(|role| (family, role))) {
+        let rules = wish.rules(family, role);
+        if rules.is_empty() {
+            continue;
+        }
+        let id = TableId { system: wish.system, family, name: role.table(wish.system, family).into() };
+        let chain = RuleChain { role, rules };
+        match tables.iter_mut().find(|table| table.id == id) {
+            Some(table) => table.chains.push(chain),
+            None => tables.push(RuleTable { id, chains: vec![chain], sets: vec![], faults: vec![] }),
+        }
+    }
+    for table in tables.iter_mut().filter(|table| wish.uses_a_set(table.id.family)) {
+        table.sets = vec![wish.set(table.id.family)];
+    }
+    tables.sort();
+    tables
+}
+
+/// The name of the set of networks to which pods keep their address; two instances have two.
+pub fn keep_source_set(instance: &str) -> Box<str> {
+    match instance {
+        "/run/flannel/subnet.env" => "keep-source".into(),
+        other => format!("keep-source-{:08x}", hash(other) & 0xffff_ffff).into(),
+    }
+}
+
+/// A number that stays the same for a text in every version of this program (FNV-1a).
+pub(super) fn hash(text: &str) -> u64 {
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+impl Wish {
+    fn rules(&self, family: Family, role: Role) -> Vec<Rule> {
+        let net = self.networks.get(family);
+        let mut rules = match role {
+            Role::Masquerade => match (net, self.masquerade.get(family)) {
+                (Some(net), Some(ports)) => self.masquerade(family, net, *ports),
+                _ => vec![],
+            },
+            Role::Forward => net.filter(|_| self.forward).map(|net| forward(net.cluster)).unwrap_or_default(),
+            Role::UntrackedIn | Role::UntrackedOut => {
+                self.untracked.get(family).map(|port| vec![untrack(role, *port)]).unwrap_or_default()
+            }
+        };
+        if self.system != System::Nftables {
+            rules.iter_mut().for_each(|rule| rule.comment = Some(self.comment(role)));
+        }
+        rules
+    }
+
+    /// Go's comments are the same for everybody. Rules that name no network have to say whose they are.
+    fn comment(&self, role: Role) -> Box<str> {
+        match role {
+            Role::Masquerade | Role::Forward => role.comment_of_rules().into(),
+            Role::UntrackedIn | Role::UntrackedOut => untracked_comment(&self.instance),
+        }
+    }
+
+    fn masquerade(&self, family: Family, net: &PodNet, ports: SourcePorts) -> Vec<Rule> {
+        let PodNet { cluster, node } = *net;
+        let from = |is, net| Match::Source(is, net);
+        let to = |is, net| Match::Destination(is, net);
+        let (equal, different) = (Is::Equal, Is::Different);
+        let mark = Match::Mark { is: equal, value: KUBE_PROXY, mask: KUBE_PROXY };
+        let mut rules = vec![
+            Rule::new([mark], Action::Return),
+            Rule::new([from(equal, node), to(equal, cluster)], Action::Return),
+            Rule::new([from(equal, cluster), to(equal, node)], Action::Return),
+            Rule::new([from(different, cluster), to(equal, node)], Action::Return),
+        ];
+        let kept = self.kept(family).into_iter();
+        rules.extend(kept.map(|kept| Rule::new([from(equal, cluster), kept], Action::Return)));
+        let masquerade = Action::Masquerade(ports);
+        let (outside, inside) = (to(different, multicast(family)), to(equal, cluster));
+        rules.push(Rule::new([from(equal, cluster), outside], masquerade.clone()));
+        rules.push(Rule::new([from(different, cluster), inside], masquerade));
+        rules
+    }
+
+    /// The destinations to which pods keep their address: a set where there are sets.
+    fn kept(&self, family: Family) -> Vec<Match> {
+        if self.uses_a_set(family) {
+            return vec![Match::DestinationSet(Is::Equal, keep_source_set(&self.instance))];
+        }
+        self.keep_source_of(family).into_iter().map(|net| Match::Destination(Is::Equal, net)).collect()
+    }
+
+    fn uses_a_set(&self, family: Family) -> bool {
+        self.system == System::Nftables
+            && self.networks.get(family).is_some()
+            && self.masquerade.get(family).is_some()
+            && !self.keep_source_of(family).is_empty()
+    }
+
+    fn set(&self, family: Family) -> RuleSet {
+        RuleSet { name: keep_source_set(&self.instance), networks: self.keep_source_of(family) }
+    }
+
+    /// The kernel refuses intervals that overlap.
+    fn keep_source_of(&self, family: Family) -> Vec<IpNet> {
+        let of_family = self.keep_source.iter().filter(|net| Family::of_net(**net) == family);
+        let mut networks = IpNet::aggregate(&of_family.map(IpNet::trunc).collect::<Vec<_>>());
+        networks.sort();
+        networks
+    }
+}
+
+fn forward(cluster: IpNet) -> Vec<Rule> {
+    let matches = [Match::Source(Is::Equal, cluster), Match::Destination(Is::Equal, cluster)];
+    matches.map(|it| Rule::new([it], Action::Accept)).into()
+}
+
+/// Tunnel packets always go *to* the port. What passes through to somebody else's port of that number is not
+/// ours, and may have to be translated.
+fn untrack(role: Role, port: u16) -> Rule {
+    let mut matches = vec![Match::Protocol(Is::Equal, UDP), Match::DestinationPort(Is::Equal, port)];
+    if role == Role::UntrackedIn {
+        matches.push(Match::DestinationLocal(Is::Equal));
+    }
+    Rule::new(matches, Action::Untrack)
+}
+
+/// The comment of rules that tell connection tracking to look away.
+pub(super) fn untracked_comment(instance: &str) -> Box<str> {
+    format!("{} {}", Role::UntrackedIn.comment_of_rules(), tag(instance)).into()
+}

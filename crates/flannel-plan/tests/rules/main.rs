@@ -1,0 +1,73 @@
+//! Masquerade and forwarding rules: what Go flannel wrote, what packets meet, and laws that hold for any table.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod golden;
+mod laws;
+mod leftovers;
+mod reading;
+mod truth;
+
+use flannel_plan::family::{ByFamily, Family};
+use flannel_plan::rules::edit::{applied, edits};
+use flannel_plan::rules::found::FoundTable;
+use flannel_plan::rules::observed::RuleScope;
+use flannel_plan::rules::wish::{PodNet, Wish, desired};
+use flannel_plan::rules::{RuleTable, SourcePorts, System};
+use ipnet::IpNet;
+
+const SYSTEMS: [System; 3] = [System::Nftables, System::IptablesNft, System::IptablesLegacy];
+const INSTANCE: &str = "/run/flannel/subnet.env";
+
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+/// Both families, everything switched on.
+fn wish(system: System) -> Wish {
+    let pods = |cluster, node| PodNet { cluster: net(cluster), node: net(node) };
+    Wish {
+        system,
+        instance: INSTANCE.into(),
+        networks: ByFamily {
+            v4: Some(pods("10.244.0.0/16", "10.244.1.0/24")),
+            v6: Some(pods("fd00:244::/48", "fd00:244:0:1::/64")),
+        },
+        masquerade: ByFamily { v4: Some(SourcePorts::Randomised), v6: Some(SourcePorts::Randomised) },
+        keep_source: vec![],
+        forward: true,
+        untracked: ByFamily { v4: Some(8472), v6: Some(8472) },
+    }
+}
+
+/// A second daemon of the same host.
+fn other_wish(system: System) -> Wish {
+    let pods = |cluster, node| PodNet { cluster: net(cluster), node: net(node) };
+    Wish {
+        instance: "/run/flannel/blue.env".into(),
+        networks: ByFamily { v4: Some(pods("10.99.0.0/16", "10.99.7.0/24")), v6: None },
+        untracked: ByFamily { v4: Some(8473), v6: None },
+        ..wish(system)
+    }
+}
+
+fn scope(wish: &Wish) -> RuleScope {
+    let networks = wish.networks.iter().map(|(_, net)| net.cluster).collect();
+    RuleScope { instance: wish.instance.clone(), networks }
+}
+
+/// Makes every table what a wish wants, starting from what was found; the way of the kernel.
+fn settle(wish: &Wish, found: &[FoundTable]) -> Vec<FoundTable> {
+    let want = desired(wish);
+    let ids = want.iter().map(|table| &table.id).chain(found.iter().map(|table| &table.id));
+    let ids: std::collections::BTreeSet<_> = ids.collect();
+    let made = ids.into_iter().filter_map(|id| {
+        let have = found.iter().find(|table| table.id == *id);
+        let edits = edits(&scope(wish), want.iter().find(|table| table.id == *id), have);
+        applied(&scope(wish), have, id, &edits)
+    });
+    made.collect()
+}
+
+fn table<'a>(tables: &'a [RuleTable], family: Family, name: &str) -> &'a RuleTable {
+    tables.iter().find(|table| table.id.family == family && &*table.id.name == name).unwrap()
+}
