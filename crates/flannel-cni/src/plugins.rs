@@ -73,6 +73,18 @@ impl Plugin {
         Ok(None)
     }
 
+    /// Reads what a request says as a call does first, and does nothing: whether it could be understood.
+    pub fn read(self, request: &Request) -> Result<(), CniError> {
+        request.prev_result()?;
+        match self {
+            Self::Flannel => flannel::read(request),
+            Self::Bridge => bridge::read(request),
+            Self::HostLocal => host_local::read(request),
+            Self::Portmap => portmap::read(request),
+            Self::Loopback => Ok(()),
+        }
+    }
+
     fn functions(self) -> Functions {
         match self {
             Self::Flannel => functions!(flannel),

@@ -23,6 +23,11 @@ use crate::error::CniError;
 use crate::request::Request;
 use crate::{macspoof, masquerade};
 
+/// Reads the configuration.
+pub(super) fn read(request: &Request) -> Result<(), CniError> {
+    config::Config::read(request).map(drop)
+}
+
 /// Frees what belongs to no attachment any more: addresses at IPAM, and rules.
 pub fn gc(request: &Request) -> Result<(), CniError> {
     let mut failures = Vec::new();

@@ -16,6 +16,13 @@ use crate::result::Attachment;
 use crate::version::Version;
 use config::{Config, data_dir};
 
+/// Reads the configuration, and makes that of the delegate as far as that is possible without flanneld.
+pub(super) fn read(request: &Request) -> Result<(), CniError> {
+    data_dir(request)?;
+    let delegate = Config::read(request)?.delegate(None)?;
+    request.with_config(request.command, &delegate).map(drop)
+}
+
 /// Attaches a container. The record is written first, and stays if the delegate fails, for DEL to clean up.
 pub fn add(request: &Request) -> Result<Attachment, CniError> {
     let config = Config::read(request)?;

@@ -34,6 +34,11 @@ pub use self::machine::Machine;
 /// How often a choice is made anew when the folder turns out to be another than we knew.
 const MOST_CHOICES: usize = 3;
 
+/// Reads the configuration.
+pub(super) fn read(request: &Request) -> Result<(), CniError> {
+    Config::read(request).map(drop)
+}
+
 /// Gives a container its addresses.
 pub fn add(request: &Request) -> Result<Attachment, CniError> {
     add_on(&Machine::this(), request)

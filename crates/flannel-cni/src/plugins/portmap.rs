@@ -24,9 +24,15 @@ use crate::firewall::{delete, failure};
 use crate::request::Request;
 use crate::result::Attachment;
 
+/// Reads the configuration as DEL does, which takes what it can, and as ADD does.
+pub(super) fn read(request: &Request) -> Result<(), CniError> {
+    let _ = Owner::of(request);
+    Config::read(request).map(drop)
+}
+
 /// Makes the rules for the ports that the runtime asks for.
 pub fn add(request: &Request) -> Result<Attachment, CniError> {
-    let (config, previous) = read(request).map_err(unreadable)?;
+    let (config, previous) = understand(request).map_err(unreadable)?;
     let previous = previous.ok_or_else(|| CniError::internal("must be called as chained plugin"))?;
     if config.mappings.is_empty() {
         return Ok(previous);
@@ -55,7 +61,7 @@ pub fn del(request: &Request) -> Result<(), CniError> {
 
 /// Are the rules there?
 pub fn check(request: &Request) -> Result<(), CniError> {
-    let (config, previous) = read(request)?;
+    let (config, previous) = understand(request)?;
     let previous = previous.ok_or_else(|| CniError::internal("Required prevResult missing"))?;
     if config.mappings.is_empty() {
         return Ok(());
@@ -90,7 +96,7 @@ pub fn status(request: &Request) -> Result<(), CniError> {
     Err(CniError::new(code::NOT_AVAILABLE, text))
 }
 
-fn read(request: &Request) -> Result<(Config, Option<Attachment>), CniError> {
+fn understand(request: &Request) -> Result<(Config, Option<Attachment>), CniError> {
     let previous = request.prev_result()?;
     let config = Config::read(request)?;
     if config.is_particular() {
