@@ -9,6 +9,8 @@ use flannel_lab::{Entry, LabOptions, Node, Store, Topology, wait_for};
 
 use crate::kernel::last_words;
 use crate::lease::{GoLease, is_at, subnet_of};
+use crate::object::NodeObject;
+use crate::proxy::Proxy;
 
 /// What flannel's annotations begin with.
 pub(crate) const PREFIX: &str = "flannel.alpha.coreos.com";
@@ -48,6 +50,21 @@ impl Fleet {
     pub fn etcd(name: &str, nodes: usize, members: usize, net_conf: &str) -> Self {
         let topology = Topology::flat(nodes).unwrap();
         Self::up(name, LabOptions { topology, store: Store::etcd(members), ..options(net_conf) })
+    }
+
+    /// So many nodes of one segment on a Kubernetes; nothing is started.
+    pub fn kubernetes(name: &str, nodes: usize, net_conf: &str) -> Self {
+        let (topology, store) = (Topology::flat(nodes).unwrap(), Store::Kubernetes { programs: None });
+        Self::up(name, LabOptions { topology, store, ..options(net_conf) })
+    }
+
+    /// The same behind a cable that can be cut.
+    pub fn kubernetes_behind(name: &str, nodes: usize, net_conf: &str) -> (Self, Proxy) {
+        let (topology, store) = (Topology::flat(nodes).unwrap(), Store::Kubernetes { programs: None });
+        let flanneld_args = ["--kube-api-url", "https://10.0.0.11:6444"].map(str::to_owned).to_vec();
+        let fleet = Self::up(name, LabOptions { topology, store, flanneld_args, ..options(net_conf) });
+        let proxy = Proxy::start(&fleet.servers()[0], 6444, 6443);
+        (fleet, proxy)
     }
 
     /// Any lab.
@@ -126,14 +143,34 @@ impl Fleet {
         start.elapsed()
     }
 
+    /// Makes a node that is not there in Kubernetes; gives the time until every node has a route to it.
+    #[track_caller]
+    pub fn time_to_follow_node(&self, node: &NodeObject) -> Duration {
+        let start = Instant::now();
+        self.cluster.kubernetes().unwrap().create("/api/v1/nodes", &node.object()).unwrap();
+        self.wait_route(&node.subnets[0]);
+        start.elapsed()
+    }
+
     /// Waits until every node has a route to a subnet; gives the time that took.
     #[track_caller]
     pub fn wait_route(&self, subnet: &str) -> Duration {
-        let start = Instant::now();
+        self.wait_routes(subnet, |routes| !routes.is_empty())
+    }
+
+    /// Waits until no node has a route to a subnet; gives the time that took.
+    #[track_caller]
+    pub fn wait_no_route(&self, subnet: &str) -> Duration {
+        self.wait_routes(subnet, str::is_empty)
+    }
+
+    #[track_caller]
+    fn wait_routes(&self, subnet: &str, is_fine: impl Fn(&str) -> bool) -> Duration {
+        let (start, family) = (Instant::now(), if subnet.contains(':') { "-6" } else { "-4" });
         for node in self.nodes() {
-            wait_for(&format!("{} to have a route to {subnet}", node.name()), PATIENCE, || {
-                match node.ip(&format!("route show {subnet}")) {
-                    Ok(route) if !route.is_empty() => Ok(()),
+            wait_for(&format!("{} to see that {subnet} changed", node.name()), PATIENCE, || {
+                match node.ip(&format!("{family} route show {subnet}")) {
+                    Ok(routes) if is_fine(&routes) => Ok(()),
                     _ => Err(last_words(node)),
                 }
             })

@@ -10,10 +10,13 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod boot;
 mod etcd_access;
 mod etcd_crowd;
 mod etcd_faults;
 mod etcd_leases;
+mod kube_faults;
+mod kube_nodes;
 mod mixed;
 
 use std::process::ExitCode;
@@ -21,11 +24,14 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     store_tests::run(
         &[
+            boot::SCENARIOS,
             mixed::SCENARIOS,
             etcd_faults::SCENARIOS,
             etcd_leases::SCENARIOS,
             etcd_access::SCENARIOS,
             etcd_crowd::SCENARIOS,
+            kube_faults::SCENARIOS,
+            kube_nodes::SCENARIOS,
         ]
         .concat(),
     )
