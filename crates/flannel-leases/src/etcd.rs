@@ -39,6 +39,8 @@ pub use transfer::{Contents, StoredLease};
 
 const TTL: Duration = Duration::from_secs(86_400);
 const PATIENCE: Duration = Duration::from_secs(30);
+// What a watch lost without a word is found by the next whole read.
+const READ_EVERY: Duration = Duration::from_secs(1800);
 // An idle daemon should hardly ever wake.
 const LOOK_AT_FILES_EVERY: Duration = Duration::from_secs(60);
 
@@ -75,6 +77,8 @@ pub struct Etcd {
     look_at_files_every: Duration,
     /// When to read everything again after the watch was cut.
     pause: Option<Instant>,
+    /// When to read everything again although nothing happened.
+    read_again: Instant,
     /// The version of the table that the last snapshot told; none if it has to be told again.
     told: Option<u64>,
 }
@@ -93,6 +97,7 @@ impl Etcd {
             look_at_files: Instant::now() + LOOK_AT_FILES_EVERY,
             look_at_files_every: LOOK_AT_FILES_EVERY,
             pause: None,
+            read_again: Instant::now(),
             told: None,
         })
     }
@@ -217,11 +222,13 @@ impl Etcd {
             }
             self.read().await?;
             self.watch = Some(Watch::open(&mut self.client, &self.table).await?);
+            self.read_again = Instant::now() + READ_EVERY + jitter(self.table.len() * 60);
             return Ok(());
         };
         tokio::select! {
             answer = watch.next() => self.hear(answer)?,
             () = until(self.keeper.due()) => self.keep_alive().await,
+            () = until(Some(self.read_again)) => self.watch = None,
             () = until(self.table.forget_next()) => self.table.forget_old(),
             () = until(Some(self.look_at_files).filter(|_| self.client.uses_files())) => {
                 self.look_at_files = Instant::now() + self.look_at_files_every;

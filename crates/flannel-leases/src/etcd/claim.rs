@@ -246,3 +246,6 @@ fn none_left(table: &Table, network: &PodNetwork, taken: &[IpNet]) -> StepError 
         below: table.keys.subnets.clone(),
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -28,7 +28,7 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 // Not below 5 s: etcd hangs up on whoever asks more often.
 const PING_EVERY: Duration = Duration::from_secs(10);
-const PING_LIMIT: Duration = Duration::from_secs(5);
+const PING_LIMIT: Duration = Duration::from_secs(3);
 // Half a million leases; etcd itself has no such limit for what it sends.
 const LONGEST_ANSWER: usize = 128 << 20;
 
@@ -153,10 +153,7 @@ impl Client {
 
     /// The endpoint in use.
     pub(super) fn endpoint(&self) -> String {
-        self.endpoints
-            .get(self.current)
-            .map(|uri| uri.to_string().trim_end_matches('/').to_owned())
-            .unwrap_or_default()
+        self.endpoints.get(self.current).map(named).unwrap_or_default()
     }
 
     /// Whether anything is read from files.
@@ -168,18 +165,22 @@ impl Client {
     /// Files that cannot be used leave it as it is.
     pub(super) fn follow_files(&mut self) -> bool {
         let Some(endpoint) = self.endpoints.get(self.current) else { return false };
-        let new = self.tls.read().and_then(|new| settings(endpoint, &new).map(|_| new));
-        let fault = new.as_ref().err().map(ToString::to_string);
+        let new = match self.tls.read() {
+            Ok(new) if new == self.tls_content => return false,
+            Ok(new) => settings(endpoint, &new).map(|_| ()),
+            Err(why) => Err(why),
+        };
+        let fault = new.err().map(|why| why.to_string());
         if let Some(why) = fault.as_ref().filter(|why| self.files_fault.as_ref() != Some(why)) {
             warn!(error = why, "the certificates for etcd cannot be used; the old connection stays");
         }
+        let is_usable = fault.is_none();
         self.files_fault = fault;
-        let is_changed = new.is_ok_and(|new| new != self.tls_content);
-        if is_changed {
+        if is_usable {
             info!("the certificates for etcd have changed; connecting anew");
             self.line = None;
         }
-        is_changed
+        is_usable
     }
 
     async fn try_once<Q, A>(&mut self, call: Call, requests: Vec<Q>) -> Result<(A, Streaming<A>), Trouble>
@@ -314,6 +315,10 @@ pub(super) fn said(status: &Status) -> String {
     }
 }
 
+fn named(endpoint: &Uri) -> String {
+    endpoint.to_string().trim_end_matches('/').to_owned()
+}
+
 fn parse(endpoint: &str, tls: &TlsFiles) -> Result<Uri, EtcdError> {
     let wrong = |reason: String| EtcdError::Endpoint { endpoint: endpoint.to_owned(), reason };
     let text = endpoint.trim();
@@ -336,10 +341,8 @@ fn parse(endpoint: &str, tls: &TlsFiles) -> Result<Uri, EtcdError> {
 }
 
 fn settings(endpoint: &Uri, tls: &TlsContent) -> Result<Endpoint, EtcdError> {
-    let wrong = |why: tonic::transport::Error| EtcdError::Endpoint {
-        endpoint: endpoint.to_string(),
-        reason: whole(&why),
-    };
+    let wrong =
+        |why: tonic::transport::Error| EtcdError::Tls { endpoint: named(endpoint), reason: whole(&why) };
     let settings = Endpoint::from(endpoint.clone())
         .connect_timeout(CONNECT_LIMIT)
         .http2_keep_alive_interval(PING_EVERY)

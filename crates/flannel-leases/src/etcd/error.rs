@@ -30,6 +30,14 @@ pub enum EtcdError {
         /// What is wrong with it.
         reason: String,
     },
+    /// TLS cannot even begin.
+    #[error("TLS cannot be spoken with {endpoint}: {reason}{}", way_out(endpoint, reason))]
+    Tls {
+        /// With whom.
+        endpoint: String,
+        /// What is wrong.
+        reason: String,
+    },
     /// Half of what shows who we are.
     #[error("--etcd-certfile and --etcd-keyfile belong together, but only {0} is set: set both or neither")]
     HalfIdentity(&'static str),
@@ -102,7 +110,7 @@ fn ways_out(faults: &[(String, String)]) -> &'static str {
 
 /// What usually helps against what etcd or TLS say, where we know it.
 fn way_out(endpoint: &str, reason: &str) -> &'static str {
-    const WAYS: [(&str, &str); 9] = [
+    const WAYS: [(&str, &str); 11] = [
         ("UnknownIssuer", ": name the authority that signed etcd's certificate by --etcd-cafile"),
         ("NotValidForName", ": name etcd as its certificate does in --etcd-endpoints"),
         ("expired", ": renew the certificate; it is read again at the next try"),
@@ -110,6 +118,11 @@ fn way_out(endpoint: &str, reason: &str) -> &'static str {
             "received fatal alert",
             ": etcd wants a client certificate that it trusts: set --etcd-certfile and --etcd-keyfile, or renew them",
         ),
+        (
+            "native certs",
+            ": name the authority by --etcd-cafile, or install those of the system (ca-certificates)",
+        ),
+        ("keys may not be consistent", ": --etcd-keyfile is not the key of --etcd-certfile"),
         ("InvalidContentType", ": no TLS is spoken there: write http:// in --etcd-endpoints"),
         ("permission denied", ": grant the user the right to read and write below --etcd-prefix"),
         ("user name is empty", ": set --etcd-username and --etcd-password"),

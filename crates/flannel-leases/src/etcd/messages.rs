@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use prost::bytes::Bytes;
 use prost::{Enumeration, Message, Oneof};
 
 pub(super) const TXN: &str = "/etcdserverpb.KV/Txn";
@@ -25,16 +26,17 @@ pub(super) struct Header {
     pub raft_term: u64,
 }
 
+/// A key and what it says; both are parts of the one answer that they came with, not copies.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct KeyValue {
-    #[prost(bytes = "vec", tag = "1")]
-    pub key: Vec<u8>,
+    #[prost(bytes = "bytes", tag = "1")]
+    pub key: Bytes,
     #[prost(int64, tag = "2")]
     pub create_revision: i64,
     #[prost(int64, tag = "3")]
     pub mod_revision: i64,
-    #[prost(bytes = "vec", tag = "5")]
-    pub value: Vec<u8>,
+    #[prost(bytes = "bytes", tag = "5")]
+    pub value: Bytes,
     #[prost(int64, tag = "6")]
     pub lease: i64,
 }

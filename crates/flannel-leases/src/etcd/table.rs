@@ -150,9 +150,9 @@ impl Table {
                 "was not found in etcd: was it written by the etcdv3 API? Write the net-conf there by `etcdctl put`"
                     .to_owned(),
             ),
-            Some(kv) => String::from_utf8(kv.value.clone())
+            Some(kv) => std::str::from_utf8(&kv.value)
                 .map_err(|_| "is no text".to_owned())
-                .and_then(|text| NetworkConfig::parse(&text).map_err(|why| format!("holds no net-conf: {why}"))),
+                .and_then(|text| NetworkConfig::parse(text).map_err(|why| format!("holds no net-conf: {why}"))),
         };
         let (config, fault) = match parsed {
             Ok(config) => (Some(config), None),
@@ -320,3 +320,6 @@ fn remembering(reason: String, known: bool) -> String {
 pub(super) fn any_overlap(ours: &ByFamily<IpNet>, theirs: &ByFamily<IpNet>) -> bool {
     ours.iter().any(|(family, net)| theirs.get(family).is_some_and(|theirs| overlap(*net, *theirs)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use tonic::Streaming;
+use tonic::{Status, Streaming};
 
 use super::client::{Call, Client, said};
 use super::error::EtcdError;
@@ -26,6 +26,7 @@ pub(super) struct Watch {
 }
 
 /// What a watch has to tell.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) enum Heard {
     /// This has changed.
     Events(Option<Header>, Vec<Event>),
@@ -36,6 +37,7 @@ pub(super) enum Heard {
 }
 
 /// Why a watch ended.
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ending {
     /// In words.
     pub why: String,
@@ -93,18 +95,21 @@ impl Watch {
         self.judged(answer)
     }
 
-    fn judged(&self, answer: Result<Option<WatchResponse>, tonic::Status>) -> Heard {
-        let is_young = self.since.elapsed() < YOUNG;
-        let cut = |why| Heard::Ended(Ending { why, is_said: false, is_young });
-        match answer {
-            Ok(Some(answer)) if answer.compact_revision != 0 => Heard::ReadAgain,
-            Ok(Some(answer)) if answer.canceled => {
-                Heard::Ended(Ending { why: answer.cancel_reason, is_said: true, is_young })
-            }
-            Ok(Some(answer)) => Heard::Events(answer.header, answer.events),
-            Ok(None) => cut("it ended".to_owned()),
-            Err(status) => cut(said(&status)),
+    fn judged(&self, answer: Result<Option<WatchResponse>, Status>) -> Heard {
+        judged(answer, self.since.elapsed() < YOUNG)
+    }
+}
+
+fn judged(answer: Result<Option<WatchResponse>, Status>, is_young: bool) -> Heard {
+    let cut = |why| Heard::Ended(Ending { why, is_said: false, is_young });
+    match answer {
+        Ok(Some(answer)) if answer.compact_revision != 0 => Heard::ReadAgain,
+        Ok(Some(answer)) if answer.canceled => {
+            Heard::Ended(Ending { why: answer.cancel_reason, is_said: true, is_young })
         }
+        Ok(Some(answer)) => Heard::Events(answer.header, answer.events),
+        Ok(None) => cut("it ended".to_owned()),
+        Err(status) => cut(said(&status)),
     }
 }
 
@@ -116,4 +121,23 @@ async fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
         Poll::Pending => Poll::Ready(None),
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ends_a_watch_is_told_from_what_it_says() {
+        let answer = WatchResponse::default();
+        assert_eq!(judged(Ok(Some(answer.clone())), false), Heard::Events(None, Vec::new()));
+        let compacted = WatchResponse { canceled: true, compact_revision: 7, ..answer.clone() };
+        assert_eq!(judged(Ok(Some(compacted)), true), Heard::ReadAgain);
+        let ending =
+            |why: &str, is_said| Heard::Ended(Ending { why: why.to_owned(), is_said, is_young: true });
+        let cancelled = WatchResponse { canceled: true, cancel_reason: "no leader".to_owned(), ..answer };
+        assert_eq!(judged(Ok(Some(cancelled)), true), ending("no leader", true));
+        assert_eq!(judged(Ok(None), true), ending("it ended", false));
+        assert_eq!(judged(Err(Status::unavailable("broken")), true), ending("broken", false));
+    }
 }

@@ -15,7 +15,7 @@ async fn a_lease_is_stored_as_go_flannel_stores_it() {
     let mut node = stage.node();
     let lease = publish(&mut node, &announcement(1)).await;
     let names = stage.names();
-    assert_eq!(names, [format!("{}-24", lease.subnets.v4.unwrap().network())]);
+    assert_eq!(names, ["10.244.250.0-24"]);
     assert_eq!(
         stage.value(&names[0]),
         r#"{"PublicIP":"10.0.0.1","PublicIPv6":null,"BackendType":"vxlan","BackendData":{"VNI":1,"VtepMAC":"02:00:00:00:04:01"}}"#

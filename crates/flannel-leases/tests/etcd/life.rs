@@ -4,11 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use flannel_leases::Fault;
-use flannel_leases::etcd::{Etcd, EtcdOptions};
-use flannel_plan::family::ByFamily;
+use flannel_leases::etcd::EtcdOptions;
 use flannel_plan::lease::Lease;
 
-use crate::stage::{Daemon, Stage, V4, announcement, key, next, publish, run, until, v4, wait_for};
+use crate::stage::{Daemon, Stage, V4, announcement, key, next, open, publish, run, until, v4, wait_for};
 
 fn fault(name: &str, reason: &str) -> Fault {
     Fault { file: PathBuf::from(key(name)), reason: reason.to_owned() }
@@ -28,7 +27,7 @@ fn a_lease_that_nobody_keeps_alive_ends_and_others_hear_of_it() {
 fn a_lease_is_kept_alive_and_neither_its_value_nor_its_etcd_lease_changes() {
     let stage = Stage::new(V4);
     let options = EtcdOptions { renew_margin: Duration::from_secs(1), ..stage.options() };
-    let node = Etcd::open(options, ByFamily::default()).unwrap().with_ttl(Duration::from_secs(6));
+    let node = open(options).with_ttl(Duration::from_secs(6));
     let mut node = Daemon::start(node, announcement(1));
     node.lease();
     let name = stage.names()[0].clone();

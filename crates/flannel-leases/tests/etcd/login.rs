@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use flannel_leases::LeaseStore;
 use flannel_leases::etcd::{Etcd, EtcdOptions, Secret};
-use flannel_plan::family::ByFamily;
 use tracing_subscriber::fmt::MakeWriter;
 
-use crate::stage::{Daemon, PREFIX, Stage, V4, announcement, publish, run, soon};
+use crate::stage::{self, Daemon, PREFIX, Stage, V4, alone, announcement, publish, run, soon};
 
 const PASSWORD: &str = "planted-Secret-4711";
 
@@ -36,7 +35,7 @@ fn options(stage: &Stage, user: &str, password: &str) -> EtcdOptions {
 }
 
 fn open(stage: &Stage, user: &str, password: &str) -> Etcd {
-    Etcd::open(options(stage, user, password), ByFamily::default()).unwrap()
+    stage::open(options(stage, user, password))
 }
 
 #[test]
@@ -114,7 +113,7 @@ fn a_wrong_password_that_is_corrected_in_etcd_is_let_in_at_the_next_try() {
     node.lease();
 }
 
-/// Everything that is logged on this thread, at every level.
+/// Everything that is logged, at every level.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -139,11 +138,18 @@ impl<'a> MakeWriter<'a> for Log {
 
 #[test]
 fn no_password_and_no_token_is_in_any_log_error_or_debug_text() {
+    // Alone in a program: what is logged is decided for all threads of a program at once.
+    alone("login::look_for_secrets_in_everything_that_is_printed", &[]);
+}
+
+#[test]
+#[ignore = "run by the test above, alone in its program"]
+fn look_for_secrets_in_everything_that_is_printed() {
     let mut stage = locked();
     let log = Log::default();
     let subscriber =
         tracing_subscriber::fmt().with_max_level(tracing::Level::TRACE).with_writer(log.clone()).finish();
-    let _guard = tracing::subscriber::set_default(subscriber);
+    tracing::subscriber::set_global_default(subscriber).unwrap();
     let mut texts = vec![format!("{:?}", options(&stage, "flannel", PASSWORD))];
     run(async {
         let mut node = open(&stage, "flannel", PASSWORD);

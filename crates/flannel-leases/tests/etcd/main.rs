@@ -11,6 +11,7 @@ mod claims;
 mod life;
 mod login;
 mod outages;
+mod proxy;
 mod server;
 mod size;
 mod stage;

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use flannel_leases::etcd::Etcd;
+use flannel_leases::etcd::{Etcd, EtcdOptions};
 use flannel_leases::{LeaseStore, Snapshot};
-use flannel_plan::family::ByFamily;
 
+use crate::proxy::Proxy;
 use crate::server::Cluster;
-use crate::stage::{Daemon, Stage, V4, announcement, run, soon};
+use crate::stage::{Daemon, Stage, V4, announcement, open, run, soon};
 
 fn peer(stage: &Stage, n: u8) {
     stage.put(&format!("10.244.{n}.0-24"), &format!(r#"{{"PublicIP":"10.0.0.{n}"}}"#));
@@ -79,7 +79,7 @@ fn a_member_that_dies_or_hangs_is_left_for_the_next_one() {
         let leader = stage.cluster.leader();
         let mut options = stage.options();
         options.endpoints.rotate_left(leader);
-        let node = settled_on(&stage, Etcd::open(options, ByFamily::default()).unwrap());
+        let node = settled_on(&stage, open(options));
         stage.cluster.signal(leader, signal);
         let began = Instant::now();
         let others: Vec<usize> = (0..3).filter(|n| *n != leader).collect();
@@ -109,7 +109,7 @@ fn a_claim_goes_on_at_another_member_when_the_first_one_hangs() {
     options.endpoints.rotate_left(hangs);
     stage.cluster.signal(hangs, "-STOP");
     let began = Instant::now();
-    let mut node = Etcd::open(options, ByFamily::default()).unwrap();
+    let mut node = open(options);
     run(async { soon(node.publish(&announcement(1))).await.unwrap() });
     println!("a claim with the first member hanging took {:?}", began.elapsed());
     stage.cluster.signal(hangs, "-CONT");
@@ -120,7 +120,7 @@ fn a_member_without_a_majority_says_nothing_that_counts() {
     let stage = Stage::on(Cluster::of(3), V4);
     let mut options = stage.options();
     options.endpoints.truncate(1);
-    let mut node = settled_on(&stage, Etcd::open(options, ByFamily::default()).unwrap());
+    let mut node = settled_on(&stage, open(options));
     let began = Instant::now();
     for n in [1, 2] {
         stage.cluster.signal(n, "-STOP");
@@ -134,6 +134,47 @@ fn a_member_without_a_majority_says_nothing_that_counts() {
         stage.cluster.wait_until_healthy(n);
     }
     recovers(node, &stage, "majority lost and found");
+}
+
+/// A node that reaches etcd by a road of its own.
+fn settled_behind(stage: &Stage, proxy: &Proxy) -> Daemon {
+    let endpoints = vec![format!("http://127.0.0.1:{}", proxy.port)];
+    let options = EtcdOptions { endpoints, ..stage.options() };
+    settled_on(stage, open(options))
+}
+
+#[test]
+fn a_watch_that_is_cut_a_hundred_times_loses_nothing() {
+    let stage = Stage::new(V4);
+    let proxy = Proxy::to(stage.cluster.members[0].port);
+    let mut node = settled_behind(&stage, &proxy);
+    let settled = node.told.len();
+    for n in 100..200 {
+        peer(&stage, n);
+        if n % 3 == 0 {
+            stage.delete(&format!("10.244.{n}.0-24"));
+        }
+        proxy.cut();
+    }
+    let wanted = std::iter::once(9).chain((100..200).filter(|n| n % 3 != 0));
+    let wanted: Vec<_> = wanted.map(|n| format!("10.0.0.{n}")).collect();
+    node.until("all are followed", |snapshot| snapshot.peers.iter().map(|peer| &peer.owner).eq(&wanted));
+    println!("cut a hundred times: {} errors, {} snapshots", node.errors.len(), node.told.len() - settled);
+    assert!(node.always_had(settled, "10.0.0.9"));
+    assert!(node.told.iter().skip(settled).all(|told| told.own.is_some()));
+}
+
+#[test]
+fn a_road_that_swallows_everything_is_noticed_and_nobody_is_removed() {
+    let stage = Stage::new(V4);
+    let proxy = Proxy::to(stage.cluster.members[0].port);
+    let mut node = settled_behind(&stage, &proxy);
+    let began = Instant::now();
+    proxy.block();
+    let why = node.until_error(|_| true);
+    println!("a blocked road was noticed after {:?}: {why}", began.elapsed());
+    proxy.unblock();
+    recovers(node, &stage, "road blocked and opened");
 }
 
 #[test]

@@ -27,7 +27,7 @@ async fn crowd(config: &str, count: u16) {
     let mut claims = JoinSet::new();
     let began = Instant::now();
     for n in 0..count {
-        let mut node = stage.node();
+        let mut node = stage.node_with(ByFamily::default());
         claims.spawn(async move {
             let lease = soon(node.publish(&numbered(n))).await.unwrap();
             (lease.subnets, began.elapsed())

@@ -1,6 +1,7 @@
 //! What every test needs: nodes on a cluster, and patience with a limit.
 
 use std::net::IpAddr;
+use std::process::Command;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -20,6 +21,8 @@ pub const V6: &str =
 pub const DUAL: &str = r#"{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:244::/48","Backend":{"Type":"vxlan"}}"#;
 // As long as the daemon's first pause.
 const PAUSE: Duration = Duration::from_millis(200);
+/// What the first node of a stage gets.
+pub const OWN: &str = "10.244.250.0/24";
 pub const PREFIX: &str = "/coreos.com/network";
 
 /// A cluster that has a net-conf.
@@ -51,8 +54,9 @@ impl Stage {
         }
     }
 
+    /// A node that takes the subnet of [`OWN`], out of the way of those that tests put there by hand.
     pub fn node(&self) -> Etcd {
-        Etcd::open(self.options(), ByFamily::default()).unwrap()
+        open(self.options())
     }
 
     pub fn node_with(&self, previous: ByFamily<IpNet>) -> Etcd {
@@ -105,6 +109,11 @@ impl Stage {
     pub fn leases(&self) -> usize {
         self.cluster.ctl(&["lease", "list"]).lines().count() - 1
     }
+}
+
+/// A node that takes the subnet of [`OWN`] if it is free.
+pub fn open(options: EtcdOptions) -> Etcd {
+    Etcd::open(options, v4(OWN)).unwrap()
 }
 
 /// The whole key of a lease.
@@ -299,4 +308,13 @@ pub fn wait_for(what: &str, condition: impl Fn() -> bool) {
     while !condition() {
         assert!(Instant::now() < limit, "not {what}");
     }
+}
+
+/// Runs a test of this program in a program of its own.
+pub fn alone(test: &str, environment: &[(&str, &str)]) {
+    let mut program = Command::new(std::env::current_exe().unwrap());
+    let tried =
+        program.args(["--exact", test, "--ignored"]).envs(environment.iter().copied()).output().unwrap();
+    let said = String::from_utf8_lossy(&tried.stdout);
+    assert!(tried.status.success() && said.contains("1 passed"), "{said}");
 }
