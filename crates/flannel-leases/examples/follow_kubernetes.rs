@@ -1,5 +1,6 @@
 //! Follows the nodes of a cluster and prints what it costs, a line for each snapshot:
-//! `follow_kubernetes KUBECONFIG API_URL NODE PREFIX NET_CONF`. A line on its input makes it say what it costs now.
+//! `follow_kubernetes KUBECONFIG API_URL NODE PREFIX NET_CONF`. A line on its input makes it say what it costs now;
+//! the line `again` makes it begin anew, with what it remembers.
 
 #![allow(clippy::print_stdout, reason = "what it prints is what it is for")]
 
@@ -25,18 +26,29 @@ fn main() -> Result<(), Failure> {
         net_conf: PathBuf::from(argument("NET_CONF")?),
         set_condition: false,
     };
-    let begun = Instant::now();
+    let mut begun = Instant::now();
     let (ask, asked) = mpsc::channel();
-    std::thread::spawn(move || std::io::stdin().lock().lines().try_for_each(|_| ask.send(())));
+    std::thread::spawn(move || {
+        std::io::stdin().lock().lines().map_while(Result::ok).try_for_each(|line| ask.send(line))
+    });
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let mut store = Kubernetes::open(options)?;
+        let mut store = Kubernetes::open(options.clone())?;
+        let mut peers = Vec::new();
         loop {
             match tokio::time::timeout(Duration::from_millis(20), store.next()).await {
-                Ok(Ok(snapshot)) => println!("snapshot peers={} {}", snapshot.peers.len(), cost(begun)?),
+                Ok(Ok(snapshot)) => {
+                    peers = snapshot.peers;
+                    println!("snapshot peers={} {}", peers.len(), cost(begun)?);
+                }
                 Ok(Err(trouble)) => println!("trouble {trouble}"),
                 Err(_) => match asked.try_recv() {
-                    Ok(()) => println!("now {}", cost(begun)?),
+                    Ok(line) if line == "again" => {
+                        begun = Instant::now();
+                        store =
+                            Kubernetes::open(options.clone())?.remembering(peers.iter().map(|peer| &**peer));
+                    }
+                    Ok(_) => println!("now {}", cost(begun)?),
                     Err(mpsc::TryRecvError::Empty) => {}
                     Err(mpsc::TryRecvError::Disconnected) => return Ok(()),
                 },

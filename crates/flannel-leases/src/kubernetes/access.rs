@@ -151,3 +151,47 @@ impl fmt::Display for Server {
         write!(f, "{scheme}://{}{}", self.authority(), self.path)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(url: &str) -> String {
+        url.parse::<Server>().map_or_else(|wrong| wrong.to_string(), |server| server.to_string())
+    }
+
+    #[test]
+    fn addresses_are_taken_as_client_go_takes_them() {
+        for (given, taken) in [
+            ("https://10.0.0.1", "https://10.0.0.1:443"),
+            ("http://localhost:8080/", "http://localhost:8080"),
+            ("127.0.0.1:8080", "http://127.0.0.1:8080"),
+            ("https://[fd00::1]/k8s/clusters/c-1/", "https://[fd00::1]:443/k8s/clusters/c-1"),
+        ] {
+            assert_eq!(read(given), taken);
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_without_showing_a_password() {
+        for url in ["", "ftp://h", "https://", "https://me:planted@h"] {
+            let wrong = read(url);
+            assert!(
+                wrong.contains("is no address of an API server") && !wrong.contains("planted"),
+                "{wrong}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_pod_uses_what_kubernetes_gives_it() {
+        let access = Access::of_pod("fd00:96::1", "443", Path::new("/files")).unwrap();
+        assert_eq!(access.server.to_string(), "https://[fd00:96::1]:443");
+        assert_eq!(access.trust, Trust::Authority(Material::File("/files/ca.crt".into())));
+        assert_eq!(access.credentials, Credentials::TokenFile("/files/token".into()));
+        let nowhere = Hints { api_url: None, kubeconfig: None, pod: None };
+        assert!(matches!(Access::find(nowhere), Err(KubernetesError::NoServer)));
+        let alone = Hints { api_url: Some("http://h:1"), pod: Some(("10.96.0.1", "443")), ..nowhere };
+        assert_eq!(Access::find(alone).unwrap().server.to_string(), "http://h:1");
+    }
+}

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tracing::{debug, info};
 
 use super::error::KubernetesError;
-use super::nodes::{News, Nodes, replace};
+use super::nodes::{Memory, News, Nodes, replace};
 use super::own::Own;
 
 /// What is known of the cluster, and whether it is up to date.
@@ -29,6 +29,8 @@ pub(super) struct OwnVersion {
 /// What is known of the cluster.
 #[derive(Debug, Default)]
 pub(super) struct State {
+    /// What is remembered from before the start, until there are nodes.
+    pub memory: Memory,
     /// The nodes; none before this node's name is known.
     pub nodes: Option<Nodes>,
     /// Whether all nodes have been listed once.

@@ -130,6 +130,20 @@ impl Client {
         Err(KubernetesError::Refused { act: call.act.clone(), server: self.server(), code, message })
     }
 
+    /// The next part of something that goes on; none at its end.
+    pub(super) async fn part(
+        &self,
+        act: &str,
+        body: &mut Incoming,
+    ) -> Result<Option<Bytes>, KubernetesError> {
+        match timeout(ANSWER_LIMIT, body.frame()).await {
+            Err(_) => Err(self.slow(act)),
+            Ok(None) => Ok(None),
+            Ok(Some(Err(cause))) => Err(self.broken(act, &cause)),
+            Ok(Some(Ok(frame))) => Ok(Some(frame.into_data().unwrap_or_default())),
+        }
+    }
+
     async fn collect(&self, call: &Call, answer: Response<Incoming>) -> Result<Bytes, KubernetesError> {
         let mut body = answer.into_body();
         let mut bytes = Vec::new();

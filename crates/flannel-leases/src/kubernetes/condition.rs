@@ -202,3 +202,24 @@ async fn is_worth_a_look(own: &mut watch::Receiver<OwnVersion>, seen: &OwnVersio
         std::future::pending().await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_called_down_a_minute_after_it_was_last_ready_whatever_the_reasons() {
+        let (begin, minute) = (Instant::now(), Duration::from_secs(60));
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let not_ready = |reason: &str| Readiness::NotReady(reason.to_owned());
+        let first = Word::after(None, &not_ready("a"), at(0));
+        let second = Word::after(Some(&first), &not_ready("b"), at(50));
+        assert_eq!(wish(&second, minute, at(50)), Err(Duration::from_secs(10)));
+        let down = Wish { status: "True", reason: "FlannelIsDown", message: "b".to_owned() };
+        assert_eq!(wish(&second, minute, at(60)), Ok(down));
+        let ready = Word::after(Some(&second), &Readiness::Ready, at(61));
+        assert_eq!(wish(&ready, minute, at(61)).unwrap().reason, "FlannelIsUp");
+        let again = Word::after(Some(&ready), &not_ready("c"), at(70));
+        assert_eq!(wish(&again, minute, at(70)), Err(minute));
+    }
+}

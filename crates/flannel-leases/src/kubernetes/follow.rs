@@ -20,14 +20,13 @@ use super::identity::Identity;
 use super::node::Node;
 use super::nodes::{News, Nodes};
 use super::pace::{Pace, any_of};
-use super::wire::{self, Event, Frames, Status};
+use super::stream::{Frames, ListReader};
+use super::wire::{self, Event, Status};
 
-/// Nodes in a page: 3 MB where they are large.
-const PAGE: usize = 250;
 /// From here on, a list of whole nodes costs less than reading each.
 const MANY: usize = 100;
 /// A bookmark comes every minute.
-const SILENCE: Duration = Duration::from_secs(150);
+pub(super) const SILENCE: Duration = Duration::from_secs(100);
 /// A watch that begins is told at once if it cannot go on from where it should.
 const QUIET: Duration = Duration::from_millis(300);
 const GONE: u16 = 410;
@@ -39,6 +38,8 @@ pub(super) struct Follower {
     pub board: Arc<Board>,
     pub identity: Arc<Identity>,
     pub prefix: AnnotationPrefix,
+    /// How long a watch may say nothing, not even that nothing happens.
+    pub silence: Duration,
 }
 
 /// How far the follower has come.
@@ -83,7 +84,6 @@ impl Follower {
             Some(version) => version,
             None => {
                 let version = self.list().await?;
-                place.has_moved = true;
                 place.version.insert(version).clone()
             }
         };
@@ -91,7 +91,7 @@ impl Follower {
         match watched {
             Err(gone) if gone.code() == Some(GONE) => {
                 debug!(%version, "the version is too old to go on from: listing all nodes again");
-                *place = Place { has_begun: true, has_moved: true, ..Place::default() };
+                place.version = None;
                 Ok(())
             }
             watched => watched,
@@ -101,15 +101,16 @@ impl Follower {
     /// Learns of all nodes, and gives the version of that knowledge.
     async fn list(&self) -> Result<String, KubernetesError> {
         let name = self.identity.name(&self.client).await?;
-        let is_first = {
+        let form = {
             let mut state = self.board.look();
-            let nodes = state.nodes.get_or_insert_with(|| Nodes::new(name, self.prefix.clone()));
+            let memory = std::mem::take(&mut state.memory);
+            let nodes = state.nodes.get_or_insert_with(|| Nodes::new(name, self.prefix.clone(), memory));
             nodes.begin_list();
-            !state.is_whole
+            // Whose subnets are known already need not be read whole again: after a restart of the API server
+            // all daemons of the cluster list at once.
+            if nodes.know_subnets() { METADATA_LIST } else { WHOLE }
         };
-        // Whose subnets are known already need not be read whole again: after a restart of the API server all
-        // daemons of the cluster list at once.
-        let (version, unknown) = self.list_as(if is_first { WHOLE } else { METADATA_LIST }).await?;
+        let (version, unknown) = self.list_as(form).await?;
         let version = if unknown.len() > MANY { self.list_as(WHOLE).await?.0 } else { version };
         if unknown.len() <= MANY {
             for name in unknown {
@@ -123,33 +124,34 @@ impl Follower {
     }
 
     /// Lists in this form; gives the version, and the names of those that have to be read whole.
+    ///
+    /// All in one: what is asked for in pages, the API server reads from its own store again and again.
     async fn list_as(&self, form: &'static str) -> Result<(String, Vec<String>), KubernetesError> {
-        let (mut listed, mut unknown, mut continue_at) = (BTreeSet::new(), Vec::new(), String::new());
-        loop {
-            let path = format!("/api/v1/nodes?limit={PAGE}&continue={continue_at}");
-            let page: wire::List = self.client.read(&Call::get("list nodes", path, form)).await?;
-            for message in page.items {
-                let node = if form == WHOLE {
-                    Node::whole(message, &self.prefix)
-                } else {
-                    Node::metadata(message, &self.prefix)
+        let act = "list nodes";
+        let garbled = |cause: prost::DecodeError| self.client.garbled(act, &cause.to_string());
+        let (mut listed, mut unknown) = (BTreeSet::new(), Vec::new());
+        let mut body = self.client.stream(&Call::get(act, "/api/v1/nodes", form)).await?;
+        let mut reader = ListReader::default();
+        while let Some(part) = self.client.part(act, &mut body).await? {
+            reader.push(&part);
+            while let Some(message) = reader.next().map_err(garbled)? {
+                let node = match form {
+                    WHOLE => Node::whole(message, &self.prefix),
+                    _ => Node::metadata(message, &self.prefix),
                 };
-                listed.insert(node.name.clone());
                 let name = node.name.clone();
                 if self.board.change(|nodes| quietly(nodes.put(node))) == News::Incomplete {
-                    unknown.push(name);
+                    unknown.push(name.clone());
                 }
+                listed.insert(name);
             }
-            let metadata = page.metadata.unwrap_or_default();
-            if metadata.continue_at.is_empty() {
-                self.board.change(|nodes| {
-                    nodes.retain(|name| listed.contains(name));
-                    News::Nothing
-                });
-                return Ok((metadata.resource_version, unknown));
-            }
-            continue_at = metadata.continue_at;
         }
+        let version = reader.finish().map_err(garbled)?;
+        self.board.change(|nodes| {
+            nodes.retain(|name| listed.contains(name));
+            News::Nothing
+        });
+        Ok((version, unknown))
     }
 
     /// Reads one node whole. One that is gone meanwhile will be told of by the watch.
@@ -180,10 +182,15 @@ impl Follower {
             let part = match timeout(limit, body.frame()).await {
                 Ok(Some(part)) => part.map_err(|cause| self.client.broken(act, &cause))?,
                 Ok(None) => return Ok(()),
-                Err(_) if limit == SILENCE => return Err(self.client.silent(act, SILENCE)),
+                Err(_) if limit == self.silence => {
+                    // Perhaps the store of the API server was restored from a backup, and our version lies in
+                    // its future: no event would ever come.
+                    place.version = None;
+                    return Err(self.client.silent(act, limit));
+                }
                 Err(_) => {
                     self.board.regain(&self.client.server());
-                    limit = SILENCE;
+                    limit = self.silence;
                     continue;
                 }
             };
@@ -206,7 +213,7 @@ impl Follower {
             Event::Bookmark(message) => Node::metadata(message, &self.prefix),
             Event::Deleted(message) => {
                 let node = Node::metadata(message, &self.prefix);
-                self.board.change(|nodes| nodes.remove(&node.name));
+                self.board.change(|nodes| nodes.remove(&node));
                 node
             }
             Event::Put(message) => {
@@ -217,7 +224,9 @@ impl Follower {
                 node
             }
         };
-        place.version = Some(node.version);
+        if !node.version.is_empty() {
+            place.version = Some(node.version);
+        }
         Ok(())
     }
 

@@ -135,3 +135,88 @@ impl Part<'_> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOLDER: &str = "/etc/cluster";
+
+    fn kubeconfig(cluster: &str, user: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: here\npreferences: {{}}\n\
+             contexts:\n- context: {{cluster: c, user: u}}\n  name: here\n- {{name: there, context: {{}}}}\n\
+             clusters:\n- name: other\n  cluster: {{server: 'https://192.0.2.1'}}\n- cluster:\n    {cluster}\n  name: c\n\
+             users:\n- name: u\n  user:\n    {user}\n"
+        )
+    }
+
+    fn read(cluster: &str, user: &str) -> Result<Access, String> {
+        parse(&kubeconfig(cluster, user), Path::new(FOLDER), None)
+    }
+
+    fn file(name: &str) -> Material {
+        Material::File(Path::new(FOLDER).join(name))
+    }
+
+    const SERVER: &str = "server: https://10.0.0.1:6443";
+
+    #[test]
+    fn the_cluster_and_the_user_of_the_current_context_are_taken() {
+        let access =
+            read(&format!("{SERVER}\n    certificate-authority: pki/ca.crt"), "tokenFile: token").unwrap();
+        assert_eq!(access.server.to_string(), "https://10.0.0.1:6443");
+        assert_eq!(access.trust, Trust::Authority(file("pki/ca.crt")));
+        assert_eq!(access.credentials, Credentials::TokenFile(PathBuf::from("/etc/cluster/token")));
+        let access = read(SERVER, "client-certificate: a.crt\n    client-key: /b.key").unwrap();
+        assert_eq!(access.trust, Trust::Host);
+        let key = Material::File(PathBuf::from("/b.key"));
+        assert_eq!(access.certificate, Some(Certificate { chain: file("a.crt"), key }));
+        assert_eq!(access.credentials, Credentials::Nothing);
+        let access = read(&format!("{SERVER}\n    insecure-skip-tls-verify: true"), "token: abc").unwrap();
+        assert_eq!(access.trust, Trust::Anybody);
+        assert_eq!(access.credentials, Credentials::Token(Secret::new("abc")));
+    }
+
+    #[test]
+    fn what_stands_inside_counts_before_a_file() {
+        let cluster = format!("{SERVER}\n    certificate-authority: x\n    certificate-authority-data: UEVN");
+        let access = read(&cluster, "token: t").unwrap();
+        assert_eq!(access.trust, Trust::Authority(Material::Inline(Secret::new("PEM"))));
+        let wrong = read(&format!("{SERVER}\n    certificate-authority-data: '%'"), "token: t").unwrap_err();
+        assert_eq!(wrong, "certificate-authority-data is not PEM in base64");
+    }
+
+    #[test]
+    fn json_is_taken_and_so_is_an_address_in_place_of_the_files() {
+        let json = r#"{"current-context":"a","contexts":[{"name":"a","context":{"cluster":"b","user":"c"}}],
+            "clusters":[{"name":"b","cluster":{"server":"https://h:1/base/","tls-server-name":"kubernetes"}}],
+            "users":[{"name":"c","user":{"username":"me","password":"hidden"}}]}"#;
+        let access = parse(json, Path::new(FOLDER), None).unwrap();
+        assert_eq!((access.server.port, access.server.path.as_str()), (1, "/base"));
+        assert_eq!(access.server_name.as_deref(), Some("kubernetes"));
+        assert!(!format!("{access:?}").contains("hidden"), "{access:?}");
+        let url = "https://[fd00::1]:6443".parse().unwrap();
+        assert_eq!(
+            parse(json, Path::new(FOLDER), Some(url)).unwrap().server.to_string(),
+            "https://[fd00::1]:6443"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_refused_and_the_way_out_is_named() {
+        let wrong = |cluster: &str, user: &str| read(cluster, user).unwrap_err();
+        assert!(wrong(SERVER, "exec: {command: aws}").contains("use a token"));
+        assert!(wrong(SERVER, "auth-provider: {name: gcp}").contains("auth-provider"));
+        assert!(wrong(SERVER, "client-certificate: a").contains("no client-key"));
+        assert!(wrong("certificate-authority: a", "token: t").contains("no `server`"));
+        assert!(wrong(&format!("{SERVER}\n    proxy-url: http://p"), "token: t").contains("proxy"));
+        assert!(wrong("server: ftp://h", "token: t").contains("neither http nor https"));
+        let parsed = |text: &str| parse(text, Path::new(FOLDER), None).unwrap_err();
+        assert_eq!(parsed(""), "it is empty");
+        assert!(parsed("a: b").contains("current-context"));
+        assert!(parsed("current-context: x").contains("no entry \"x\" in contexts"));
+        let secret = parsed("token: planted-secret\n  - : [\n");
+        assert!(secret.starts_with("it is not YAML") && !secret.contains("planted"), "{secret}");
+    }
+}

@@ -31,31 +31,42 @@ pub(super) enum News {
 pub(super) struct Nodes {
     prefix: AnnotationPrefix,
     own_name: String,
+    /// What leases said before the daemon was started: since when their node exists, and its subnets.
+    remembered: Memory,
     /// This node, if there is an object of its name.
     pub own: Option<Own>,
     others: BTreeMap<Box<str>, Known>,
 }
 
+/// The subnets of nodes, by their names and the times at which they were made.
+pub(super) type Memory = BTreeMap<(Box<str>, u64), ByFamily<IpNet>>;
+
 /// What is known of another node.
 #[derive(Debug, Default)]
 struct Known {
     uid: Box<str>,
+    /// The version of what is known; 0 if anything is newer.
+    version: u64,
     subnets: ByFamily<IpNet>,
     lease: Option<Arc<Lease>>,
     fault: Option<Box<str>>,
 }
 
 impl Nodes {
-    pub(super) fn new(own_name: &str, prefix: AnnotationPrefix) -> Self {
-        Self { prefix, own_name: own_name.to_owned(), own: None, others: BTreeMap::new() }
+    pub(super) fn new(own_name: &str, prefix: AnnotationPrefix, remembered: Memory) -> Self {
+        Self { prefix, own_name: own_name.to_owned(), remembered, own: None, others: BTreeMap::new() }
+    }
+
+    /// Whether the subnets of some nodes are known, or remembered.
+    pub(super) fn know_subnets(&self) -> bool {
+        !self.remembered.is_empty() || self.any_has_subnet()
     }
 
     /// A list is believed even if its versions are lower than before: the store of the API server may have been
     /// restored from a backup.
     pub(super) fn begin_list(&mut self) {
-        if let Some(own) = &mut self.own {
-            own.version.clear();
-        }
+        self.own.iter_mut().for_each(|own| own.version.clear());
+        self.others.values_mut().for_each(|known| known.version = 0);
     }
 
     /// Whether any node has got a subnet of Kubernetes.
@@ -70,14 +81,19 @@ impl Nodes {
         }
         let is_managed = annotations::is_managed(&node.annotations, &self.prefix);
         let known = self.others.get(node.name.as_str()).filter(|known| known.uid.as_ref() == node.uid);
-        let subnets_are_known = known.is_some_and(|known| !known.subnets.is_empty());
-        match &node.pod_cidrs {
-            None if is_managed && !subnets_are_known => News::Incomplete,
-            cidrs => {
-                let subnets = cidrs.as_ref().map(read_subnets);
-                self.put_other(&node, subnets)
-            }
+        if known.is_some_and(|known| number(&node.version) < known.version) {
+            return News::Nothing;
         }
+        let subnets_are_known = known.is_some_and(|known| !known.subnets.is_empty());
+        let subnets = match &node.pod_cidrs {
+            Some(cidrs) => Some(read_subnets(cidrs)),
+            None if subnets_are_known || !is_managed => None,
+            None => match self.remembered.remove(&(node.name.as_str().into(), node.since)) {
+                Some(subnets) => Some(Ok(subnets)),
+                None => return News::Incomplete,
+            },
+        };
+        self.put_other(&node, subnets)
     }
 
     fn put_own(&mut self, node: Node) -> News {
@@ -86,7 +102,7 @@ impl Nodes {
             return News::Incomplete;
         }
         match &mut self.own {
-            Some(own) if own.uid == node.uid && is_older(&node.version, &own.version) => News::Nothing,
+            Some(own) if own.uid == node.uid && number(&node.version) < number(&own.version) => News::Nothing,
             Some(own) if own.uid == node.uid => own.update(node, &self.prefix),
             own => {
                 *own = Some(Own::new(node, &self.prefix));
@@ -103,6 +119,7 @@ impl Nodes {
             changed = known.lease.is_some() || known.fault.is_some();
             *known = Known { uid: node.uid.as_str().into(), ..Known::default() };
         }
+        known.version = number(&node.version);
         let subnets = match subnets {
             None => Ok(known.subnets),
             Some(subnets) => subnets,
@@ -135,18 +152,22 @@ impl Nodes {
         if changed { News::Changed } else { News::Nothing }
     }
 
-    /// Takes that a node is gone.
-    pub(super) fn remove(&mut self, name: &str) -> News {
-        let changed = if name == self.own_name {
-            self.own.take().is_some()
+    /// Takes that a node is gone. If another one of its name is known, it was read before this came.
+    pub(super) fn remove(&mut self, node: &Node) -> News {
+        let changed = if node.name == self.own_name {
+            self.own.take_if(|own| own.uid == node.uid).is_some()
+        } else if self.others.get(node.name.as_str()).is_some_and(|known| known.uid.as_ref() == node.uid) {
+            let known = self.others.remove(node.name.as_str());
+            known.is_some_and(|known| known.lease.is_some() || known.fault.is_some())
         } else {
-            self.others.remove(name).is_some_and(|known| known.lease.is_some() || known.fault.is_some())
+            false
         };
         if changed { News::Changed } else { News::Nothing }
     }
 
     /// Takes that there are no other nodes than those: a whole list is the proof.
     pub(super) fn retain(&mut self, listed: impl Fn(&str) -> bool) {
+        self.remembered.clear();
         self.others.retain(|name, _| listed(name));
         if !listed(&self.own_name) {
             self.own = None;
@@ -173,10 +194,10 @@ impl Nodes {
     }
 }
 
-/// Whether a version came before another one, as far as can be said: what we wrote ourselves is known before the
-/// watch tells of what was there.
-fn is_older(version: &str, than: &str) -> bool {
-    matches!((version.parse::<u64>(), than.parse::<u64>()), (Ok(version), Ok(than)) if version < than)
+/// A version as a number, which all API servers give: what we read or wrote ourselves is known before the watch
+/// tells of what was there. One that is none is taken for the newest.
+fn number(version: &str) -> u64 {
+    if version.is_empty() { 0 } else { version.parse().unwrap_or(u64::MAX) }
 }
 
 fn read_subnets(cidrs: &PodCidrs) -> Result<ByFamily<IpNet>, String> {
@@ -194,3 +215,6 @@ pub(super) fn replace<T: PartialEq>(slot: &mut T, value: T) -> bool {
     *slot = value;
     new
 }
+
+#[cfg(test)]
+mod tests;

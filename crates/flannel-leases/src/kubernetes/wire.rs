@@ -6,9 +6,7 @@ use std::collections::BTreeMap;
 use hyper::body::{Buf, Bytes};
 use prost::{DecodeError, Message};
 
-const MAGIC: &[u8] = b"k8s\0";
-/// No node is as large; more means that the stream is not what we take it for.
-const LARGEST_FRAME: usize = 64 << 20;
+pub(super) const MAGIC: &[u8] = b"k8s\0";
 
 /// What every answer is wrapped in.
 #[derive(Clone, PartialEq, Message)]
@@ -17,21 +15,10 @@ struct Unknown {
     raw: Bytes,
 }
 
-/// A page of a list.
-#[derive(Clone, PartialEq, Message)]
-pub(super) struct List {
-    #[prost(message, optional, tag = "1")]
-    pub metadata: Option<ListMeta>,
-    #[prost(message, repeated, tag = "2")]
-    pub items: Vec<Node>,
-}
-
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ListMeta {
     #[prost(string, tag = "2")]
     pub resource_version: String,
-    #[prost(string, tag = "3")]
-    pub continue_at: String,
 }
 
 /// A Node, or the metadata of one: then `spec` is not there.
@@ -147,12 +134,18 @@ pub(super) enum Event {
 
 /// Reads one object in its wrapping.
 pub(super) fn decode<T: Message + Default>(mut bytes: Bytes) -> Result<T, DecodeError> {
-    if !bytes.starts_with(MAGIC) {
-        let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]).into_owned();
-        return Err(not_ours(format!("it begins with {start:?}, expected Kubernetes' protobuf")));
-    }
+    check_magic(&bytes)?;
     bytes.advance(MAGIC.len());
     T::decode(Unknown::decode(bytes)?.raw)
+}
+
+/// Whether it is the form that we asked for.
+pub(super) fn check_magic(bytes: &[u8]) -> Result<(), DecodeError> {
+    if bytes.starts_with(MAGIC) {
+        return Ok(());
+    }
+    let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]).into_owned();
+    Err(not_ours(format!("it begins with {start:?}, expected Kubernetes' protobuf")))
 }
 
 /// Reads one event of a watch: only the object in it is wrapped.
@@ -168,34 +161,8 @@ pub(super) fn decode_event(frame: Bytes) -> Result<Event, DecodeError> {
     }
 }
 
-// The library has no public constructor that takes our words.
-fn not_ours(words: String) -> DecodeError {
+/// An error in our words: the library has no other constructor for it.
+pub(super) fn not_ours(words: String) -> DecodeError {
     #[allow(deprecated, reason = "the only way to make one")]
     DecodeError::new(words)
-}
-
-/// Cuts a stream into frames: four bytes of length, and then as many.
-#[derive(Debug, Default)]
-pub(super) struct Frames {
-    rest: Vec<u8>,
-}
-
-impl Frames {
-    /// Takes what has arrived.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.rest.extend_from_slice(bytes);
-    }
-
-    /// The next whole frame; an error if there will never be one.
-    pub(super) fn next(&mut self) -> Result<Option<Bytes>, DecodeError> {
-        let Some((length, body)) = self.rest.split_first_chunk::<4>() else { return Ok(None) };
-        let length = usize::try_from(u32::from_be_bytes(*length)).unwrap_or(usize::MAX);
-        if length > LARGEST_FRAME {
-            return Err(not_ours(format!("a frame of {length} bytes is too large to be true")));
-        }
-        let Some(frame) = body.get(..length) else { return Ok(None) };
-        let frame = Bytes::copy_from_slice(frame);
-        self.rest.drain(..4 + length);
-        Ok(Some(frame))
-    }
 }

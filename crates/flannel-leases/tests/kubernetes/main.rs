@@ -10,6 +10,7 @@
     reason = "a test stops at the first surprise and says what it measured"
 )]
 
+mod access;
 mod cluster;
 mod condition;
 mod faults;

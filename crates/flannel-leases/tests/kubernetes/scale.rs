@@ -19,16 +19,36 @@ const NODES: usize = 5000;
 fn node(stage: &Stage<'_>, n: usize) -> Value {
     let name = stage.name(&format!("n{n:04}"));
     let cidr = format!("10.{}.{}.0/24", 128 + n / 256, n % 256);
-    let mut annotations = json!({
+    json!({
+        "metadata": {
+            "name": name,
+            "annotations": annotations(stage, n),
+            "labels": {
+                "beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux",
+                "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux",
+                "node.kubernetes.io/instance-type": "m5.4xlarge",
+                "topology.kubernetes.io/region": "eu-west-1", "topology.kubernetes.io/zone": "eu-west-1b",
+            },
+        },
+        "spec": { "podCIDR": cidr, "podCIDRs": [cidr], "providerID": format!("aws:///eu-west-1b/i-{n:016x}") },
+        "status": status(n),
+    })
+}
+
+fn annotations(stage: &Stage<'_>, n: usize) -> Value {
+    let mac = format!("02:00:00:00:{:02x}:{:02x}", n / 256, n % 256);
+    json!({
         "node.alpha.kubernetes.io/ttl": "0",
         "volumes.kubernetes.io/controller-managed-attach-detach": "true",
         "csi.volume.kubernetes.io/nodeid": format!("{{\"ebs.csi.aws.com\":\"i-{n:016x}\"}}"),
-    });
-    let mac = format!("02:00:00:00:{:02x}:{:02x}", n / 256, n % 256);
-    annotations[stage.key("backend-data")] = format!(r#"{{"VNI":1,"VtepMAC":"{mac}"}}"#).into();
-    annotations[stage.key("backend-type")] = "vxlan".into();
-    annotations[stage.key("kube-subnet-manager")] = "true".into();
-    annotations[stage.key("public-ip")] = format!("10.1.{}.{}", n / 256, n % 256).into();
+        stage.key("backend-data"): format!(r#"{{"VNI":1,"VtepMAC":"{mac}"}}"#),
+        stage.key("backend-type"): "vxlan",
+        stage.key("kube-subnet-manager"): "true",
+        stage.key("public-ip"): format!("10.1.{}.{}", n / 256, n % 256),
+    })
+}
+
+fn status(n: usize) -> Value {
     let image = |i: usize| {
         let repository = format!("registry.example.com/team-{:02}/some-service-of-that-team-{i:03}", i % 7);
         let names =
@@ -47,32 +67,19 @@ fn node(stage: &Stage<'_>, n: usize) -> Value {
         "hugepages-1Gi": "0", "hugepages-2Mi": "0",
     });
     json!({
-        "metadata": {
-            "name": name,
-            "annotations": annotations,
-            "labels": {
-                "beta.kubernetes.io/arch": "amd64", "beta.kubernetes.io/os": "linux",
-                "kubernetes.io/arch": "amd64", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux",
-                "node.kubernetes.io/instance-type": "m5.4xlarge",
-                "topology.kubernetes.io/region": "eu-west-1", "topology.kubernetes.io/zone": "eu-west-1b",
-            },
-        },
-        "spec": { "podCIDR": cidr, "podCIDRs": [cidr], "providerID": format!("aws:///eu-west-1b/i-{n:016x}") },
-        "status": {
-            "addresses": [{ "type": "InternalIP", "address": format!("10.1.{}.{}", n / 256, n % 256) }],
-            "allocatable": resources, "capacity": resources,
-            "conditions": [
-                condition("MemoryPressure", "False"), condition("DiskPressure", "False"),
-                condition("PIDPressure", "False"), condition("Ready", "True"),
-            ],
-            "images": (0..36).map(image).collect::<Vec<_>>(),
-            "nodeInfo": {
-                "architecture": "amd64", "bootID": "5f2b2f0e-2f0e-4d53-9c11-1f0f0a0b0c0d",
-                "containerRuntimeVersion": "containerd://2.0.1", "kernelVersion": "6.8.0-1021-aws",
-                "kubeProxyVersion": "", "kubeletVersion": "v1.34.4",
-                "machineID": format!("{n:032x}"), "operatingSystem": "linux",
-                "osImage": "Ubuntu 24.04.1 LTS", "systemUUID": format!("{n:032x}"),
-            },
+        "addresses": [{ "type": "InternalIP", "address": format!("10.1.{}.{}", n / 256, n % 256) }],
+        "allocatable": resources, "capacity": resources,
+        "conditions": [
+            condition("MemoryPressure", "False"), condition("DiskPressure", "False"),
+            condition("PIDPressure", "False"), condition("Ready", "True"),
+        ],
+        "images": (0..36).map(image).collect::<Vec<_>>(),
+        "nodeInfo": {
+            "architecture": "amd64", "bootID": "5f2b2f0e-2f0e-4d53-9c11-1f0f0a0b0c0d",
+            "containerRuntimeVersion": "containerd://2.0.1", "kernelVersion": "6.8.0-1021-aws",
+            "kubeProxyVersion": "", "kubeletVersion": "v1.34.4",
+            "machineID": format!("{n:032x}"), "operatingSystem": "linux",
+            "osImage": "Ubuntu 24.04.1 LTS", "systemUUID": format!("{n:032x}"),
         },
     })
 }
@@ -121,9 +128,13 @@ impl Follower {
         line.trim().to_owned()
     }
 
+    fn tell(&mut self, line: &str) {
+        self.child.stdin.as_mut().unwrap().write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
     /// What it costs now; none of the nodes may have looked changed to it.
     fn now(&mut self) -> String {
-        self.child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+        self.tell("");
         let line = self.line();
         assert!(line.starts_with("now "), "{line}");
         line
@@ -150,6 +161,32 @@ impl Drop for Follower {
     }
 }
 
+/// What a list costs in each of the forms in which the API server gives it: bytes, and seconds.
+fn measure_lists(stage: &Stage<'_>) {
+    let protobuf = "application/vnd.kubernetes.protobuf";
+    let metadata = format!("{protobuf};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1");
+    for (form, accept) in [("JSON", "application/json"), ("protobuf", protobuf), ("metadata", &metadata)] {
+        let mut curl = Command::new("curl");
+        curl.args([
+            "--silent",
+            "--fail",
+            "--output",
+            "/dev/null",
+            "--write-out",
+            "%{size_download} bytes, %{time_total} s",
+        ]);
+        curl.arg("--cacert").arg(stage.cluster.path("ca.crt"));
+        curl.args([
+            "--header",
+            &format!("Authorization: Bearer {ADMIN}"),
+            "--header",
+            &format!("Accept: {accept}"),
+        ]);
+        let answer = curl.arg(format!("{}/api/v1/nodes", stage.cluster.url())).output().unwrap();
+        println!("all nodes as {form}: {}", String::from_utf8_lossy(&answer.stdout));
+    }
+}
+
 /// A kubelet's word that all is well: a new time in a condition.
 fn heartbeat(stage: &Stage<'_>, node: &str, n: usize) {
     let time = format!("2026-01-01T01:{:02}:{:02}Z", n / 60, n % 60);
@@ -169,6 +206,7 @@ fn five_thousand_nodes_are_followed_with_little_memory_and_few_bytes() {
         stage.read("n0001").to_string().len(),
         begun.elapsed()
     );
+    measure_lists(&stage);
     let proxy = Proxy::start(cluster.port);
     let mut follower = Follower::start(&stage, &proxy.url());
     println!("start: {}, received {} KB", follower.line(), proxy.received() >> 10);
@@ -176,5 +214,17 @@ fn five_thousand_nodes_are_followed_with_little_memory_and_few_bytes() {
     for n in 0..100 {
         heartbeat(&stage, &format!("n{n:04}"), n);
     }
-    println!("100 heartbeats: {}, received {} bytes each", follower.now(), (proxy.received() - before) / 100);
+    let heartbeat = (proxy.received() - before) / 100;
+    let cost = follower.now();
+    println!("100 heartbeats: {cost}, received {heartbeat} bytes each");
+    assert!(heartbeat < 3000, "a heartbeat should carry metadata only");
+    let memory = cost.split_once("rss_kb=").unwrap().1.split(' ').next().unwrap();
+    assert!(memory.parse::<u32>().unwrap() < 25 << 10, "{cost}");
+    let before = proxy.received();
+    follower.tell("again");
+    println!(
+        "start with what is remembered: {}, received {} KB",
+        follower.line(),
+        (proxy.received() - before) >> 10
+    );
 }

@@ -1,0 +1,158 @@
+//! What becomes of news about nodes, one by one.
+
+use flannel_plan::annotations::to_annotations;
+use flannel_plan::lease::{Announcement, BackendData};
+
+use super::*;
+
+fn announcement(n: u8) -> Announcement {
+    Announcement {
+        public: ByFamily { v4: Some([10, 0, 0, n].into()), v6: None },
+        backend: "vxlan".to_owned(),
+        detail: ByFamily { v4: BackendData::from_json(&format!(r#"{{"VNI":{n}}}"#)).unwrap(), v6: None },
+    }
+}
+
+fn metadata(name: &str, uid: &str, n: u8) -> Node {
+    Node {
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        version: "1".to_owned(),
+        since: 7,
+        annotations: to_annotations(&announcement(n), &AnnotationPrefix::default(), &ByFamily::default()),
+        pod_cidrs: None,
+    }
+}
+
+fn whole(name: &str, uid: &str, n: u8) -> Node {
+    let cidr = format!("10.244.{n}.0/24");
+    Node { pod_cidrs: Some(PodCidrs { first: cidr.clone(), all: vec![cidr] }), ..metadata(name, uid, n) }
+}
+
+fn lease(name: &str, n: u8) -> Lease {
+    let subnets = ByFamily { v4: Some(format!("10.244.{n}.0/24").parse().unwrap()), v6: None };
+    Lease { owner: name.to_owned(), subnets, announcement: announcement(n), since: 7 }
+}
+
+fn nodes() -> Nodes {
+    Nodes::new("own", AnnotationPrefix::default(), Memory::new())
+}
+
+fn leases(nodes: &Nodes) -> Vec<Lease> {
+    nodes.peers().iter().map(|lease| (**lease).clone()).collect()
+}
+
+#[test]
+fn metadata_is_enough_for_a_node_that_was_read_whole() {
+    let mut nodes = nodes();
+    assert_eq!(nodes.put(metadata("a", "1", 1)), News::Incomplete);
+    assert_eq!(nodes.put(whole("a", "1", 1)), News::Changed);
+    assert_eq!(nodes.put(metadata("a", "1", 1)), News::Nothing);
+    assert_eq!(leases(&nodes), [lease("a", 1)]);
+    let before = nodes.peers();
+    assert_eq!(nodes.put(metadata("a", "1", 2)), News::Changed);
+    assert_eq!(leases(&nodes), [Lease { announcement: announcement(2), ..lease("a", 1) }]);
+    assert_eq!(nodes.put(whole("b", "2", 3)), News::Changed);
+    assert!(!Arc::ptr_eq(&before[0], &nodes.peers()[0]));
+    let gone = metadata("a", "1", 2);
+    assert_eq!((nodes.remove(&gone), nodes.remove(&gone)), (News::Changed, News::Nothing));
+    assert_eq!(leases(&nodes), [lease("b", 3)]);
+}
+
+#[test]
+fn a_node_without_flannel_is_nobodys_business() {
+    let mut nodes = nodes();
+    let foreign = || Node { annotations: BTreeMap::new(), ..metadata("a", "1", 1) };
+    assert_eq!(nodes.put(foreign()), News::Nothing);
+    // It joins later: only then it has to be read.
+    assert_eq!(nodes.put(metadata("a", "1", 1)), News::Incomplete);
+    assert_eq!(nodes.put(whole("a", "1", 1)), News::Changed);
+    // It leaves: that is a proof.
+    assert_eq!(nodes.put(foreign()), News::Changed);
+    assert_eq!(leases(&nodes), []);
+}
+
+#[test]
+fn a_node_that_is_made_anew_is_read_anew_and_stays_what_it_was_until_then() {
+    let mut nodes = nodes();
+    nodes.put(whole("a", "1", 1));
+    assert_eq!(nodes.put(metadata("a", "2", 1)), News::Incomplete);
+    assert_eq!(leases(&nodes), [lease("a", 1)]);
+    assert_eq!(nodes.put(whole("a", "2", 9)), News::Changed);
+    assert_eq!(leases(&nodes), [lease("a", 9)]);
+    // Without our annotations there is nothing left of the old one.
+    assert_eq!(nodes.put(Node { annotations: BTreeMap::new(), ..whole("a", "3", 1) }), News::Changed);
+    assert_eq!(leases(&nodes), []);
+}
+
+#[test]
+fn what_cannot_be_read_is_a_fault_and_what_was_said_before_stays() {
+    let mut nodes = nodes();
+    nodes.put(whole("a", "1", 1));
+    let mut spoilt = metadata("a", "1", 1);
+    spoilt.annotations.insert(AnnotationPrefix::default().key("public-ip"), "here".to_owned());
+    assert_eq!((nodes.put(spoilt.clone()), nodes.put(spoilt)), (News::Changed, News::Nothing));
+    assert_eq!(leases(&nodes), [lease("a", 1)]);
+    let faults: Vec<_> = nodes.faults().map(|fault| fault.to_string()).collect();
+    let expected = "node a cannot be read: annotation flannel.alpha.coreos.com/public-ip is \"here\", expected an \
+                    IPv4 address";
+    assert_eq!(faults, [expected]);
+    assert_eq!(nodes.put(metadata("a", "1", 1)), News::Changed);
+    assert_eq!(nodes.faults().count(), 0);
+    let mut three = whole("b", "2", 2);
+    three.pod_cidrs =
+        Some(PodCidrs { first: String::new(), all: vec!["10.0.0.0/24".into(), "10.1.0.0/24".into()] });
+    assert_eq!(nodes.put(three), News::Changed);
+    assert_eq!((leases(&nodes), nodes.faults().count()), (vec![lease("a", 1)], 1));
+}
+
+#[test]
+fn only_a_whole_list_proves_that_a_node_is_gone() {
+    let mut nodes = nodes();
+    for (name, n) in [("a", 1), ("b", 2), ("own", 3)] {
+        nodes.put(whole(name, name, n));
+    }
+    nodes.begin_list();
+    nodes.put(metadata("b", "b", 2));
+    assert_eq!(leases(&nodes), [lease("a", 1), lease("b", 2)]);
+    nodes.retain(|name| name == "b");
+    assert_eq!((leases(&nodes), nodes.own.is_none()), (vec![lease("b", 2)], true));
+}
+
+#[test]
+fn subnets_that_are_remembered_need_not_be_read_unless_the_node_is_another_one() {
+    let remembered = |node: &str, n| ((node.into(), 7), lease(node, n).subnets);
+    let memory = Memory::from([remembered("a", 1), remembered("b", 2)]);
+    let mut nodes = Nodes::new("own", AnnotationPrefix::default(), memory);
+    assert_eq!(nodes.put(metadata("a", "1", 1)), News::Changed);
+    assert_eq!(nodes.put(Node { since: 8, ..metadata("b", "2", 2) }), News::Incomplete);
+    assert_eq!(leases(&nodes), [lease("a", 1)]);
+    nodes.retain(|_| true);
+    assert_eq!(nodes.put(metadata("b", "2", 2)), News::Incomplete);
+}
+
+#[test]
+fn what_was_read_is_not_undone_by_what_the_watch_tells_of_the_time_before() {
+    let mut nodes = nodes();
+    let at = |version: &str, node: Node| Node { version: version.to_owned(), ..node };
+    assert_eq!(nodes.put(at("12", whole("a", "2", 2))), News::Changed);
+    assert_eq!(nodes.put(at("11", metadata("a", "2", 1))), News::Nothing);
+    assert_eq!(nodes.remove(&at("10", metadata("a", "1", 1))), News::Nothing);
+    assert_eq!(leases(&nodes), [lease("a", 2)]);
+    nodes.begin_list();
+    assert_eq!(nodes.put(at("5", metadata("a", "2", 1))), News::Changed);
+}
+
+#[test]
+fn an_old_word_about_this_node_does_not_undo_what_we_wrote_since() {
+    let mut nodes = nodes();
+    let at = |version: &str, n| Node { version: version.to_owned(), ..whole("own", "1", n) };
+    assert_eq!(nodes.put(at("10", 1)), News::Changed);
+    assert_eq!(nodes.put(at("9", 2)), News::Nothing);
+    assert_eq!(nodes.put(at("11", 2)), News::Changed);
+    // A list after the store of the API server went back in time is believed.
+    nodes.begin_list();
+    assert_eq!(nodes.put(at("5", 1)), News::Changed);
+    let own = nodes.own.as_ref().unwrap().lease(None, None, &AnnotationPrefix::default());
+    assert_eq!(own.lease.as_deref(), Some(&lease("own", 1)));
+}

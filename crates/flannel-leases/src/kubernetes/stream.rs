@@ -1,0 +1,202 @@
+//! Cuts what the API server sends for long into its parts, while it arrives: the events of a watch, the nodes of
+//! a list. Takes bytes as the network brings them, gives one part at a time, and keeps no more than that.
+
+use hyper::body::Bytes;
+use prost::{DecodeError, Message};
+
+use super::wire::{ListMeta, MAGIC, Node, check_magic, not_ours};
+
+/// No node is as large; more means that the stream is not what we take it for.
+const LARGEST: usize = 64 << 20;
+/// The numbers of the fields that we read, which are all messages: of what an answer is wrapped in, and of a list.
+const RAW: u64 = 2;
+const LIST_METADATA: u64 = 1;
+const LIST_ITEMS: u64 = 2;
+
+/// Bytes that have arrived, and have not been used.
+#[derive(Debug, Default)]
+struct Arrived {
+    bytes: Vec<u8>,
+    used: usize,
+}
+
+impl Arrived {
+    fn push(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..std::mem::take(&mut self.used));
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    fn rest(&self) -> &[u8] {
+        self.bytes.get(self.used..).unwrap_or_default()
+    }
+}
+
+/// Cuts a stream into frames: four bytes of length, and then as many.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    arrived: Arrived,
+}
+
+impl Frames {
+    /// Takes what has arrived.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.arrived.push(bytes);
+    }
+
+    /// The next whole frame; an error if there will never be one.
+    pub(super) fn next(&mut self) -> Result<Option<Bytes>, DecodeError> {
+        let Some((length, body)) = self.arrived.rest().split_first_chunk::<4>() else { return Ok(None) };
+        let length = size(u64::from(u32::from_be_bytes(*length)))?;
+        let Some(frame) = body.get(..length) else { return Ok(None) };
+        let frame = Bytes::copy_from_slice(frame);
+        self.arrived.used += 4 + length;
+        Ok(Some(frame))
+    }
+}
+
+/// Cuts a list into its nodes while it arrives: a list of 5,000 is 50 MB, and no more than a node of it is kept.
+#[derive(Debug, Default)]
+pub(super) struct ListReader {
+    arrived: Arrived,
+    has_begun: bool,
+    /// How much of the list itself is still to come.
+    inside: usize,
+    version: String,
+}
+
+impl ListReader {
+    /// Takes what has arrived.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.arrived.push(bytes);
+    }
+
+    /// The next node, as soon as it is whole.
+    pub(super) fn next(&mut self) -> Result<Option<Node>, DecodeError> {
+        loop {
+            let rest = self.arrived.rest();
+            if !self.has_begun {
+                if rest.len() < MAGIC.len() {
+                    return Ok(None);
+                }
+                check_magic(rest)?;
+                self.has_begun = true;
+                self.arrived.used += MAGIC.len();
+                continue;
+            }
+            let Some((number, header, length)) = field(rest)? else { return Ok(None) };
+            if self.inside == 0 && number == RAW {
+                self.arrived.used += header;
+                self.inside = usize::try_from(length).unwrap_or(usize::MAX);
+                continue;
+            }
+            let length = size(length)?;
+            let Some(payload) = rest.get(header..header + length) else { return Ok(None) };
+            let node = match (self.inside, number) {
+                (0, _) => None,
+                (_, LIST_METADATA) => {
+                    self.version = ListMeta::decode(payload)?.resource_version;
+                    None
+                }
+                (_, LIST_ITEMS) => Some(Node::decode(payload)?),
+                _ => None,
+            };
+            self.arrived.used += header + length;
+            self.inside = self.inside.saturating_sub(header + length);
+            if node.is_some() {
+                return Ok(node);
+            }
+        }
+    }
+
+    /// The version of the list, if all of it has arrived.
+    pub(super) fn finish(self) -> Result<String, DecodeError> {
+        if self.has_begun && self.inside == 0 && self.arrived.rest().is_empty() && !self.version.is_empty() {
+            Ok(self.version)
+        } else {
+            Err(not_ours("it ends too early".to_owned()))
+        }
+    }
+}
+
+/// The number, the length of the header, and the length of the content of a field; none if it has not arrived.
+fn field(bytes: &[u8]) -> Result<Option<(u64, usize, u64)>, DecodeError> {
+    let mut rest = bytes;
+    let (Ok(key), Ok(length)) = (varint(&mut rest), varint(&mut rest)) else {
+        return if bytes.len() < 20 {
+            Ok(None)
+        } else {
+            Err(not_ours("it has a number without an end".to_owned()))
+        };
+    };
+    if key & 7 != 2 {
+        return Err(not_ours(format!("field {} is no message", key >> 3)));
+    }
+    Ok(Some((key >> 3, bytes.len() - rest.len(), length)))
+}
+
+fn varint(bytes: &mut &[u8]) -> Result<u64, DecodeError> {
+    prost::encoding::decode_varint(bytes)
+}
+
+/// A length, if it can be true.
+fn size(length: u64) -> Result<usize, DecodeError> {
+    match usize::try_from(length) {
+        Ok(length) if length <= LARGEST => Ok(length),
+        _ => Err(not_ours(format!("{length} bytes are too many to be true"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fake;
+    use super::*;
+
+    fn read(bytes: &[u8], at_a_time: usize) -> Result<(Vec<Node>, String), DecodeError> {
+        let (mut reader, mut nodes) = (ListReader::default(), Vec::new());
+        for chunk in bytes.chunks(at_a_time) {
+            reader.push(chunk);
+            while let Some(node) = reader.next()? {
+                nodes.push(node);
+            }
+        }
+        Ok((nodes, reader.finish()?))
+    }
+
+    #[test]
+    fn a_list_is_the_same_in_whatever_pieces_it_arrives() {
+        let nodes = || (0..4).map(|n| fake::node(n, "7"));
+        let bytes = fake::list(&fake::Asked::default(), nodes(), "9");
+        for at_a_time in 1..=bytes.len() {
+            assert_eq!(read(&bytes, at_a_time).unwrap(), (nodes().collect(), "9".to_owned()));
+        }
+        let empty = fake::list(&fake::Asked::default(), [], "9");
+        assert_eq!(read(&empty, 3).unwrap(), (vec![], "9".to_owned()));
+    }
+
+    #[test]
+    fn a_list_that_ends_early_or_is_none_is_an_error_and_never_a_panic() {
+        let bytes = fake::list(&fake::Asked::default(), (0..2).map(|n| fake::node(n, "7")), "9");
+        // What stands behind the list itself is two bytes.
+        for length in 0..bytes.len() - 2 {
+            assert!(read(&bytes[..length], 16).is_err(), "{length}");
+        }
+        for position in 0..bytes.len() {
+            let mut spoilt = bytes.clone();
+            spoilt[position] ^= 0xff;
+            let _ = read(&spoilt, 64);
+        }
+    }
+
+    #[test]
+    fn events_are_cut_at_their_lengths() {
+        let mut frames = Frames::default();
+        frames.push(b"\0\0\0\x02ab\0\0\0");
+        assert_eq!(frames.next().unwrap().as_deref(), Some(&b"ab"[..]));
+        assert_eq!(frames.next().unwrap(), None);
+        frames.push(b"\x01c\0\0\0\0\xff");
+        assert_eq!(frames.next().unwrap().as_deref(), Some(&b"c"[..]));
+        assert_eq!(frames.next().unwrap().as_deref(), Some(&b""[..]));
+        frames.push(b"\xff\xff\xff");
+        assert!(frames.next().is_err());
+    }
+}
