@@ -127,7 +127,7 @@ fn read_neighbour(message: &Received, (link, name): Device) -> Option<Neighbour>
     Some(Neighbour { link: name, address: address?, mac: mac?, protocol })
 }
 
-fn read_fdb(message: &Received, (link, name): Device) -> Option<FdbEntry> {
+pub(crate) fn read_fdb(message: &Received, (link, name): Device) -> Option<FdbEntry> {
     let (header, attributes) = message.split::<12>()?;
     let flags = header[10];
     // An entry without SELF is one of the bridge that the device is a port of.

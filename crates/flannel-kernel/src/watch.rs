@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use flannel_plan::family::overlap;
 use flannel_plan::link_name::LinkName;
+use flannel_plan::state::FdbEntry;
 use ipnet::IpNet;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -48,6 +49,17 @@ pub struct Interest {
     pub networks: Vec<IpNet>,
     /// The port ids of sockets whose changes are our own.
     pub own_ports: Vec<u32>,
+    /// What we did to forwarding entries lately: the kernel's notices of those name no port.
+    pub own_entries: Vec<OwnEntry>,
+}
+
+/// A forwarding entry that we changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnEntry {
+    /// The entry, as it is or was.
+    pub entry: FdbEntry,
+    /// Whether we made it rather than removed it.
+    pub is_there: bool,
 }
 
 /// What may have changed: for a log, not to act upon.
@@ -218,10 +230,18 @@ fn notice_of_entry(message: &Received, names: &Names, interest: &Interest) -> Op
     let mention = neighbour::read_mention(message)?;
     let link = names.name(mention.link).filter(|link| interest.is_ours(*link))?;
     if mention.fdb {
-        return mention.permanent.then_some(Notice::Fdb(link));
+        let matters = mention.permanent && !is_own_entry(message, (mention.link, link), interest);
+        return matters.then_some(Notice::Fdb(link));
     }
     // What a person or program did has a port, a removal too: the neighbour first fails, in their name. What the
     // kernel does by itself has none: ageing, which would wake us all the time, and the end of a removed entry.
     let matters = mention.permanent || message.port != 0;
     matters.then_some(Notice::Neighbour(link))
+}
+
+/// Whether a notice says of a forwarding entry just what we did to it.
+fn is_own_entry(message: &Received, device: (u32, LinkName), interest: &Interest) -> bool {
+    let is_there = message.kind == RTM_NEWNEIGH;
+    let said = || neighbour::read_fdb(message, device).map(|entry| OwnEntry { entry, is_there });
+    !interest.own_entries.is_empty() && said().is_some_and(|said| interest.own_entries.contains(&said))
 }

@@ -12,7 +12,8 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use flannel_kernel::Linux;
-use flannel_kernel::watch::{Interest, Notice, Watch};
+use flannel_kernel::watch::{Interest, Notice, OwnEntry, Watch};
+use flannel_plan::state::Item;
 use sandbox::*;
 
 /// Far longer than any notice takes; only a failing test waits so long.
@@ -24,6 +25,7 @@ fn interest(kernel: &Linux) -> Interest {
         underlay: Some(name("nic")),
         networks: vec!["10.244.0.0/16".parse().unwrap(), "fd00:244::/48".parse().unwrap()],
         own_ports: vec![kernel.port_id()],
+        own_entries: vec![],
     }
 }
 
@@ -189,6 +191,24 @@ fn our_own_forwarding_entries_and_ipv6_addresses_are_told_since_linux_does_not_s
         apply(kernel, &create([address("flannel-v6.1", "fd00:244:0:1::7/128")]));
         let expected = [told_route("fd00:244:0:1::7/128"), Notice::Address(name("flannel-v6.1"))];
         assert_eq!(expected.map(Some), [(); 2].map(|()| watch.wait_at_most(LIMIT).unwrap()));
+    });
+}
+
+#[test]
+fn a_forwarding_entry_that_we_said_we_change_is_not_told_and_what_others_make_of_it_is() {
+    with_an_ipv4_nic(|kernel| {
+        apply(kernel, &create([link(flannel_v6_1()), link(flannel_1())]));
+        let [item, ..] = peer(3);
+        let Item::Fdb(entry) = item else { panic!("{item}") };
+        let own = |is_there| OwnEntry { entry, is_there };
+        let mut watch = watch(Interest { own_entries: vec![own(true), own(false)], ..interest(kernel) });
+        apply(kernel, &create([item.clone()]));
+        apply(kernel, &remove([item.clone()]));
+        assert_eq!(told_until_now(&mut watch), []);
+        apply(kernel, &create([item]));
+        let others = format!("bridge fdb replace {} dev flannel.1 dst 192.0.2.99 extern_learn", entry.mac);
+        sh(&others);
+        assert_eq!(told_until_now(&mut watch), [Notice::Fdb(name("flannel.1"))]);
     });
 }
 

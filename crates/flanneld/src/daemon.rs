@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use flannel_kernel::Kernel;
-use flannel_kernel::watch::Interest;
+use flannel_kernel::watch::{Interest, OwnEntry};
 use flannel_plan::backend;
 use flannel_plan::desired;
 use flannel_plan::diff::{Change, diff};
@@ -16,7 +16,7 @@ use flannel_plan::lease::Announcement;
 use flannel_plan::link_name::LinkName;
 use flannel_plan::look::Scope;
 use flannel_plan::ownership::{self, Observed};
-use flannel_plan::state::Key;
+use flannel_plan::state::{Item, Key};
 use flannel_plan::underlay::{Choice, Underlay};
 use ipnet::IpNet;
 use tokio::sync::watch;
@@ -128,6 +128,7 @@ impl<K: Kernel> Daemon<K> {
         let planned = self.planned.as_ref().filter(|_| self.trust.holds(now))?;
         let next = planned.with_peers_of(snapshot)?;
         let changes = diff(&next.plan.desired, &planned.plan.desired);
+        self.parts.interest.write().unwrap_or_else(PoisonError::into_inner).own_entries = entries(&changes);
         let settlement = reconcile::follow(&changes, &mut self.parts.kernel)?;
         self.trust.draw_on(now);
         self.parts.reporter.tell_plan(self.planned.as_ref(), &next);
@@ -175,6 +176,7 @@ impl<K: Kernel> Daemon<K> {
     fn mind(&self, scope: &Scope, underlay: Option<LinkName>) {
         let mut interest = self.parts.interest.write().unwrap_or_else(PoisonError::into_inner);
         interest.underlay = underlay;
+        interest.own_entries.clear();
         if interest.links != scope.links || interest.networks != scope.networks {
             interest.links.clone_from(&scope.links);
             interest.networks.clone_from(&scope.networks);
@@ -268,6 +270,18 @@ impl<K: Kernel> Daemon<K> {
         let due = [retry, self.damper.next_release(now), self.trust.ends()].into_iter().chain(files);
         due.flatten().chain([now + SAFETY_LOOK]).min().unwrap_or(now)
     }
+}
+
+/// The forwarding entries that these changes make and remove.
+fn entries(changes: &[Change]) -> Vec<OwnEntry> {
+    let entry = |change: &Change| match change {
+        Change::Create(Item::Fdb(entry)) | Change::Replace { to: Item::Fdb(entry), .. } => {
+            Some(OwnEntry { entry: *entry, is_there: true })
+        }
+        Change::Remove(Item::Fdb(entry)) => Some(OwnEntry { entry: *entry, is_there: false }),
+        _ => None,
+    };
+    changes.iter().filter_map(entry).collect()
 }
 
 /// Whether somebody else changed the object: it had been put in place, and nothing new is wanted of it.
