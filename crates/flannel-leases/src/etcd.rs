@@ -256,7 +256,10 @@ impl Etcd {
     fn listen_elsewhere(&mut self, ending: watch::Ending) -> Result<(), EtcdError> {
         self.watch = None;
         let (endpoint, reason) = (self.client.endpoint(), ending.why);
-        self.client.forget_token();
+        // A login costs etcd a tenth of a second of its processor: not for every cut.
+        if ending.is_said {
+            self.client.forget_token();
+        }
         self.client.move_on();
         match (ending.is_young, ending.is_said) {
             (true, true) => Err(EtcdError::Refused { endpoint, act: "tell of changes", reason }),
@@ -335,8 +338,13 @@ impl LeaseStore for Etcd {
         // As it comes back from etcd: what is compared later went the same way.
         let text = announcement.to_etcd().map_err(|cause| unwritable(announcement, cause))?;
         let said = Announcement::from_etcd("", &text).unwrap_or_else(|_| announcement.clone());
-        self.node.said = Some(said);
-        self.claim().await.inspect_err(|_| self.told = None)
+        if self.node.said.as_ref() != Some(&said) {
+            // What is our own may be another lease than before. After a mere failure there is nothing new to
+            // tell: the caller would come back at once, again and again.
+            self.node.said = Some(said);
+            self.told = None;
+        }
+        self.claim().await
     }
 
     async fn next(&mut self) -> Result<Snapshot, StoreError> {

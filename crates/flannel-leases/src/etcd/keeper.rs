@@ -11,6 +11,8 @@ use super::messages::{
 const GRANT: Call = Call { path: LEASE_GRANT, act: "grant a lease", stays_open: false };
 const KEEP_ALIVE: Call = Call { path: LEASE_KEEP_ALIVE, act: "keep a lease alive", stays_open: false };
 
+// How long an etcd lease lives that somebody else gave our key, only the first renewal tells.
+const FIRST: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(60);
 
 /// The etcd lease of this node.
@@ -61,7 +63,7 @@ impl Keeper {
         if lease_id == 0 {
             self.followed = None;
         } else if self.followed() != Some(lease_id) {
-            self.followed = Some(Followed { lease_id, due: Instant::now(), interval: RETRY });
+            self.followed = Some(Followed { lease_id, due: Instant::now() + FIRST, interval: RETRY });
         }
     }
 

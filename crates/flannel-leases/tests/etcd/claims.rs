@@ -1,5 +1,7 @@
 //! How subnets are claimed, kept and given up.
 
+use std::time::Duration;
+
 use flannel_leases::LeaseStore;
 use flannel_plan::family::ByFamily;
 use flannel_plan::lease::Lease;
@@ -262,4 +264,21 @@ async fn keys_beside_the_folder_are_not_looked_at() {
     assert_eq!(next(&mut node).await.peers, []);
     publish(&mut node, &announcement(1)).await;
     assert!(stage.cluster.ctl(&["get", &key("")]).is_empty());
+}
+
+#[tokio::test]
+async fn after_a_claim_that_failed_there_is_no_news() {
+    let stage = Stage::new(r#"{"Network":"10.9.0.0/26","SubnetLen":28,"Backend":{"Type":"vxlan"}}"#);
+    stage.put("10.9.0.0-26", r#"{"PublicIP":"10.0.0.9"}"#);
+    let mut node = stage.node();
+    for _ in 0..2 {
+        soon(node.publish(&announcement(1))).await.unwrap_err();
+    }
+    next(&mut node).await;
+    soon(node.publish(&announcement(1))).await.unwrap_err();
+    let told = tokio::time::timeout(Duration::from_millis(300), node.next()).await;
+    assert!(told.is_err(), "the caller would try again at once, for ever");
+    stage.delete("10.9.0.0-26");
+    next(&mut node).await;
+    publish(&mut node, &announcement(1)).await;
 }

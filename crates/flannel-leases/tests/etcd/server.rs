@@ -1,6 +1,7 @@
 //! A real etcd of one or more members, each in a directory of its own, on ports of its own; gone with the test.
 
 use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
 use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -202,8 +203,13 @@ pub fn etcd() -> PathBuf {
     std::env::var_os("ETCD").map_or_else(|| Path::new("etcd").to_owned(), PathBuf::from)
 }
 
-/// Ports that nobody used a moment ago.
+/// Ports that nobody uses, and that the kernel gives to no outgoing connection while a member is down.
 fn free_ports(count: usize) -> Vec<u16> {
-    let listeners: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let mut listeners = Vec::new();
+    while listeners.len() < count {
+        let number = RandomState::new().hash_one(listeners.len());
+        let port = 10_000 + u16::try_from(number % 20_000).unwrap();
+        listeners.extend(TcpListener::bind(("127.0.0.1", port)));
+    }
     listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
 }
