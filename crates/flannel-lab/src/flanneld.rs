@@ -39,12 +39,31 @@ impl Node {
         daemon: &Path,
         arguments: impl IntoIterator<Item = A>,
     ) -> Result<()> {
+        let own = arguments.into_iter().map(|argument| argument.as_ref().to_owned());
+        self.start_words(
+            service,
+            daemon,
+            self.store_args.iter().chain(&self.flanneld_args).cloned().chain(own),
+        )
+    }
+
+    /// Starts flanneld on another store than the lab's, which the arguments tell.
+    pub fn start_on_store<A: AsRef<str>>(&self, arguments: impl IntoIterator<Item = A>) -> Result<()> {
+        let own = arguments.into_iter().map(|argument| argument.as_ref().to_owned());
+        self.start_words(SERVICE, &program::find_flanneld()?, own)
+    }
+
+    fn start_words(
+        &self,
+        service: &str,
+        daemon: &Path,
+        arguments: impl IntoIterator<Item = String>,
+    ) -> Result<()> {
         let port = HEALTH_PORT.to_string();
         let common = ["--iface", "eth0", "--subnet-file", SUBNET_FILE, "--healthz-ip", "127.0.0.1"];
         let common = common.into_iter().chain(["--healthz-port", &port, "-v", "1"]).map(str::to_owned);
         let mut words = vec![daemon.display().to_string()];
-        words.extend(self.store_args.iter().cloned().chain(common).chain(self.flanneld_args.iter().cloned()));
-        words.extend(arguments.into_iter().map(|argument| argument.as_ref().to_owned()));
+        words.extend(common.chain(arguments));
         self.machine.service(service).start(&words, |command| {
             // The caller's own settings for some flanneld are not for this one.
             let of_flanneld = |name: &OsString| name.to_string_lossy().starts_with("FLANNELD_");

@@ -9,6 +9,7 @@ mod lease_file;
 mod lock;
 mod notice;
 mod reading;
+mod transfer;
 
 use std::fs;
 use std::path::{Path, PathBuf};

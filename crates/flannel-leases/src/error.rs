@@ -85,6 +85,9 @@ pub enum StoreError {
         /// The store's directory.
         dir: PathBuf,
     },
+    /// A store that is to be filled holds something else.
+    #[error("{} is there and says something else; nothing was written: choose an empty directory, or remove it", .0.display())]
+    Occupied(PathBuf),
     /// A lease that cannot be written as JSON.
     #[error("the lease of {owner} cannot be written as JSON: {cause}: a bug, please report it")]
     Unwritable {

@@ -17,6 +17,7 @@ mod peer_status;
 mod screen;
 mod status;
 mod status_text;
+mod store;
 mod terminal;
 mod version;
 
@@ -47,6 +48,8 @@ enum Command {
     #[command(subcommand)]
     Lease(lease::Command),
     #[command(subcommand)]
+    Store(store::Command),
+    #[command(subcommand)]
     Cni(cni::Command),
     /// Clusters of namespaces on this machine, to try, to break and to learn
     Lab(lab::LabArguments),
@@ -69,6 +72,7 @@ fn run(command: Command, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
         Command::Status(arguments) => status_text::run(&arguments, terminal)?,
         Command::Diff(arguments) => return difference::run(&arguments, terminal),
         Command::Lease(command) => lease::run(&command, terminal)?,
+        Command::Store(command) => store::run(&command, terminal)?,
         Command::Cni(command) => cni::run(&command, terminal)?,
         Command::Lab(arguments) => return lab::run(arguments, terminal),
         Command::Version(arguments) => version::run(&arguments, terminal)?,

@@ -18,6 +18,7 @@ mod etcd_leases;
 mod kube_faults;
 mod kube_nodes;
 mod mixed;
+mod moving;
 
 use std::process::ExitCode;
 
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         &[
             boot::SCENARIOS,
             mixed::SCENARIOS,
+            moving::SCENARIOS,
             etcd_faults::SCENARIOS,
             etcd_leases::SCENARIOS,
             etcd_access::SCENARIOS,

@@ -1,0 +1,129 @@
+//! `flannelctl store`: everything that a lease store holds, shown, saved to a file, or put into another store.
+
+mod file;
+mod place;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use flannel_plan::lease::Lease;
+
+use crate::screen::{Form, Screen, stacked, table_text};
+use crate::terminal::Terminal;
+use file::Holdings;
+use place::Place;
+
+/// Show, export or import everything that a lease store holds
+#[derive(clap::Subcommand)]
+pub enum Command {
+    /// Show the net-conf and all leases of a store
+    Show {
+        /// The store
+        #[command(flatten)]
+        place: Place,
+        /// The form of the output: JSON is that of `store export`
+        #[arg(short, long, value_enum, default_value = "text")]
+        output: Form,
+    },
+    /// Write everything that a store holds to standard output, for `store import`
+    Export {
+        /// The store
+        #[command(flatten)]
+        place: Place,
+        /// Write it to this file
+        #[arg(long, value_name = "FILE")]
+        to: Option<PathBuf>,
+    },
+    /// Put what was exported from one store into another
+    ///
+    /// What is there already and says the same is left; what says something else is an error, and stays. Subnets of
+    /// Kubernetes nodes are their podCIDRs, which only Kubernetes gives: nothing can be imported there.
+    Import {
+        /// The store
+        #[command(flatten)]
+        place: Place,
+        /// What `flannelctl store export` wrote; - for standard input
+        file: PathBuf,
+    },
+}
+
+/// Shows, exports or imports.
+pub fn run(command: &Command, terminal: &mut Terminal) -> anyhow::Result<()> {
+    match command {
+        Command::Show { place, output: Form::Text } => {
+            let holdings = place.read()?;
+            Ok(terminal.write_all(text(&holdings, Screen::of_stdout()).as_bytes())?)
+        }
+        Command::Show { place, output: Form::Json } | Command::Export { place, to: None } => {
+            export(place, terminal)
+        }
+        Command::Export { place, to: Some(path) } => {
+            let mut bytes = Vec::new();
+            export(place, &mut bytes)?;
+            fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+        }
+        Command::Import { place, file } => import(place, file, terminal),
+    }
+}
+
+fn export(place: &Place, out: &mut impl Write) -> anyhow::Result<()> {
+    let holdings = place.read()?;
+    // On the other stream, so that the file holds nothing else; nobody may be left to read it.
+    for fault in &holdings.faults {
+        let _ = writeln!(std::io::stderr(), "flannelctl: left out: {fault}");
+    }
+    Ok(writeln!(out, "{}", holdings.to_json()?)?)
+}
+
+fn import(place: &Place, path: &Path, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let mut text = String::new();
+    if path == Path::new("-") {
+        std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
+    } else {
+        text = fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    }
+    let holdings = Holdings::from_json(&text).with_context(|| format!("{} is no export", path.display()))?;
+    if holdings.leases.is_empty() && holdings.config.is_none() {
+        bail!("{} holds neither a net-conf nor leases", path.display());
+    }
+    place.write(&holdings)?;
+    let config = if holdings.config.is_some() { "the net-conf and " } else { "" };
+    Ok(writeln!(terminal, "{config}{} leases are in {place}", holdings.leases.len())?)
+}
+
+fn text(holdings: &Holdings, screen: Screen) -> String {
+    let mut text = match &holdings.config {
+        Some(config) => format!("net-conf  {}\n\n", one_line(config)),
+        None => String::new(),
+    };
+    text += &match holdings.leases.len() {
+        0 => "no leases\n".to_owned(),
+        _ => table_text(&table(holdings, screen)),
+    };
+    text.extend(holdings.faults.iter().map(|fault| format!("! {fault}\n")));
+    text
+}
+
+/// A net-conf that was written on many lines is still one value.
+fn one_line(config: &str) -> String {
+    let value: Result<serde_json::Value, _> = serde_json::from_str(config);
+    value.map_or_else(|_| config.trim().to_owned(), |value| value.to_string())
+}
+
+fn table(holdings: &Holdings, screen: Screen) -> comfy_table::Table {
+    let mut table = screen.table(&["NODE", "SUBNET", "PUBLIC IP", "BACKEND", "DATA"]);
+    table.add_rows(holdings.leases.iter().map(|held| {
+        let Lease { owner, subnets, announcement, .. } = &held.lease;
+        let reserved = if held.reserved { " (reserved)" } else { "" };
+        [
+            owner.clone(),
+            stacked(subnets.iter().map(|(_, subnet)| subnet)) + reserved,
+            stacked(announcement.public.iter().map(|(_, address)| address)),
+            if announcement.backend.is_empty() { "-".to_owned() } else { announcement.backend.clone() },
+            stacked(announcement.detail.iter().map(|(_, data)| data.as_str())),
+        ]
+    }));
+    table
+}
