@@ -8,6 +8,7 @@ mod client;
 mod error;
 mod keeper;
 mod keys;
+mod line;
 mod messages;
 mod secret;
 mod table;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use flannel_plan::lease::{Lease, subnet_key};
 
-use super::client::Call;
 use super::error::EtcdError;
+use super::line::Call;
 use super::messages::{
     Compare, Compared, LEASE_GRANT, LEASE_TIME_TO_LIVE, LeaseGrantRequest, LeaseGrantResponse, LeaseRequest,
     LeaseResponse, Operation, PutRequest, Relation, TXN, Target, TxnRequest, TxnResponse,

@@ -3,9 +3,10 @@
 //! Both give a whole read, so that what comes next is decided from what etcd says now.
 
 use super::claim::{Change, Guard};
-use super::client::{Call, Client};
+use super::client::Client;
 use super::error::EtcdError;
 use super::keys::{Keys, end_of};
+use super::line::Call;
 use super::messages::{
     Compare, Compared, DeleteRangeRequest, Operation, Outcome, PutRequest, RangeRequest, Relation, RequestOp,
     TXN, Target, TxnRequest, TxnResponse,

@@ -1,0 +1,172 @@
+//! One connection to one endpoint: made within a limit of time, and each answer awaited within a limit of time.
+//!
+//! Takes requests; gives the first answer and the stream of the following ones, or [`Trouble`].
+
+use std::error::Error;
+use std::time::Duration;
+
+use http::Uri;
+use http::uri::PathAndQuery;
+use prost::Message;
+use tokio::time::timeout;
+use tokio_stream::StreamExt;
+use tonic::client::Grpc;
+use tonic::metadata::{Ascii, MetadataValue};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Request, Status, Streaming};
+use tonic_prost::ProstCodec;
+
+use super::error::{EtcdError, whole};
+use super::tls::{TlsContent, TlsFiles};
+
+const CONNECT_LIMIT: Duration = Duration::from_secs(3);
+/// How long an answer may take.
+pub(super) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+// Not below 5 s: etcd hangs up on whoever asks more often.
+const PING_EVERY: Duration = Duration::from_secs(10);
+const PING_LIMIT: Duration = Duration::from_secs(3);
+// Half a million leases; etcd itself has no such limit for what it sends.
+const LONGEST_ANSWER: usize = 128 << 20;
+
+/// What is asked: the path of the call, what it does in words, and whether it goes on after the first answer.
+#[derive(Clone, Copy)]
+pub(super) struct Call {
+    pub path: &'static str,
+    pub act: &'static str,
+    pub stays_open: bool,
+}
+
+/// A connection.
+pub(super) struct Line(Grpc<Channel>);
+
+/// Why a call has no answer.
+pub(super) enum Trouble {
+    /// This endpoint cannot answer now; another one may.
+    Away(String),
+    /// It took too long; another one may be faster.
+    Late(String),
+    /// It wants to know again who we are.
+    Token(String),
+    /// It does not want to.
+    Refused(EtcdError),
+}
+
+impl Line {
+    pub(super) async fn connect(endpoint: &Uri, tls: &TlsContent) -> Result<Self, Trouble> {
+        let settings = settings(endpoint, tls).map_err(|why| Trouble::Away(why.to_string()))?;
+        match timeout(CONNECT_LIMIT, settings.connect()).await {
+            Ok(Ok(channel)) => Ok(Self(Grpc::new(channel).max_decoding_message_size(LONGEST_ANSWER))),
+            Ok(Err(why)) => Err(Trouble::Away(whole(&why))),
+            Err(_) => Err(Trouble::Late(format!("no connection within {CONNECT_LIMIT:?}"))),
+        }
+    }
+
+    /// Asks, and waits for the first answer. `endpoint` is only for the error.
+    pub(super) async fn exchange<Q, A>(
+        &mut self,
+        call: Call,
+        requests: Vec<Q>,
+        token: Option<MetadataValue<Ascii>>,
+        endpoint: &str,
+    ) -> Result<(A, Streaming<A>), Trouble>
+    where
+        Q: Message + 'static,
+        A: Message + Default + 'static,
+    {
+        let no_end = tokio_stream::pending().take(usize::from(call.stays_open));
+        let mut request = Request::new(tokio_stream::iter(requests).chain(no_end));
+        // Without it a member that is cut off from the others would answer from what it remembers.
+        request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+        if let Some(token) = token {
+            request.metadata_mut().insert("token", token);
+        }
+        let path = PathAndQuery::from_static(call.path);
+        let answer = async {
+            self.0.ready().await.map_err(|why| Status::unavailable(whole(&why)))?;
+            let answers = self.0.streaming(request, path, ProstCodec::<Q, A>::default()).await?;
+            let mut answers = answers.into_inner();
+            let first = answers.message().await?;
+            Ok((first.ok_or_else(|| Status::unavailable("the answer is empty"))?, answers))
+        };
+        within(ANSWER_LIMIT, answer).await.map_err(|status| judged(&status, call.act, endpoint))
+    }
+}
+
+async fn within<T>(limit: Duration, what: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    let late = || Status::deadline_exceeded(format!("no answer within {limit:?}"));
+    timeout(limit, what).await.unwrap_or_else(|_| Err(late()))
+}
+
+fn judged(status: &Status, act: &'static str, endpoint: &str) -> Trouble {
+    let text = status.message();
+    if text.contains("invalid auth token") || text.contains("revision of auth store is old") {
+        return Trouble::Token(said(status));
+    }
+    if status.code() == Code::DeadlineExceeded {
+        return Trouble::Late(said(status));
+    }
+    if is_away(status) {
+        return Trouble::Away(said(status));
+    }
+    Trouble::Refused(EtcdError::Refused { endpoint: endpoint.to_owned(), act, reason: said(status) })
+}
+
+fn is_away(status: &Status) -> bool {
+    match status.code() {
+        Code::Unavailable | Code::Cancelled => true,
+        // Not a word of etcd: the connection broke.
+        Code::Unknown | Code::Internal => status.source().is_some(),
+        _ => false,
+    }
+}
+
+/// What a server, or the connection to it, says.
+pub(super) fn said(status: &Status) -> String {
+    match status.source() {
+        Some(cause) => whole(cause),
+        None => status.message().to_owned(),
+    }
+}
+
+/// An endpoint in words.
+pub(super) fn named(endpoint: &Uri) -> String {
+    endpoint.to_string().trim_end_matches('/').to_owned()
+}
+
+/// Reads an endpoint: without a scheme it is TLS if there is a client certificate, as in Go.
+pub(super) fn parse(endpoint: &str, tls: &TlsFiles) -> Result<Uri, EtcdError> {
+    let wrong = |reason: String| EtcdError::Endpoint { endpoint: endpoint.to_owned(), reason };
+    let text = endpoint.trim();
+    if let Some((_, host)) = text.rsplit_once('@') {
+        // What stands before the @ is likely a password.
+        let reason = "a user belongs into --etcd-username".to_owned();
+        return Err(EtcdError::Endpoint { endpoint: format!("...@{host}"), reason });
+    }
+    let text = match (text.contains("://"), tls.has_identity()) {
+        (true, _) => text.to_owned(),
+        (false, true) => format!("https://{text}"),
+        (false, false) => format!("http://{text}"),
+    };
+    let uri: Uri = text.parse().map_err(|why: http::uri::InvalidUri| wrong(why.to_string()))?;
+    match uri.scheme_str() {
+        Some("http" | "https") => {}
+        other => return Err(wrong(format!("it begins with {:?}", other.unwrap_or_default()))),
+    }
+    Ok(uri)
+}
+
+/// How an endpoint is connected to; fails if the certificates cannot be used.
+pub(super) fn settings(endpoint: &Uri, tls: &TlsContent) -> Result<Endpoint, EtcdError> {
+    let wrong =
+        |why: tonic::transport::Error| EtcdError::Tls { endpoint: named(endpoint), reason: whole(&why) };
+    let settings = Endpoint::from(endpoint.clone())
+        .connect_timeout(CONNECT_LIMIT)
+        .http2_keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_LIMIT)
+        .tcp_nodelay(true);
+    if endpoint.scheme_str() == Some("https") {
+        settings.tls_config(tls.settings(endpoint.host().unwrap_or_default())).map_err(wrong)
+    } else {
+        Ok(settings)
+    }
+}
