@@ -10,6 +10,7 @@ pub mod found;
 pub mod iptables;
 pub mod observed;
 pub mod role;
+pub mod tools;
 pub mod wish;
 mod words;
 
@@ -19,6 +20,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
 use crate::family::Family;
+use found::RuleLook;
+use observed::RuleScope;
 use role::Role;
 
 /// Where the kernel keeps rules.
@@ -248,6 +251,12 @@ impl RuleChange {
     pub fn id(&self) -> Option<&TableId> {
         self.to.as_ref().or(self.from.as_ref()).map(|table| &table.id)
     }
+}
+
+/// The changes that the look at the rules of an instance asks for; what could not be looked at stays as it is.
+pub fn changes(scope: &RuleScope, desired: &[RuleTable], look: &RuleLook) -> Vec<RuleChange> {
+    let seen: Vec<_> = desired.iter().filter(|table| look.blind_to(&table.id).is_none()).cloned().collect();
+    diff(&seen, &observed::observed(scope, &look.tables))
 }
 
 /// The changes that turn what is observed into what is desired: first what makes, then what only removes, so

@@ -187,6 +187,12 @@ impl Packet {
 
     fn fits_one(&self, table: &FoundTable, it: &Match) -> Answer {
         match it {
+            // A rule about addresses of one family is never about a packet of the other.
+            Match::Source(_, net) | Match::Destination(_, net)
+                if Family::of_net(*net) != Family::of(self.source) =>
+            {
+                Answer::No
+            }
             Match::Source(is, net) => judge(*is, Some(net.contains(&self.source))),
             Match::Destination(is, net) => judge(*is, Some(net.contains(&self.destination))),
             Match::DestinationSet(is, name) => {

@@ -3,8 +3,37 @@
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::role::Base;
-use super::{Rule, TableId};
+use super::role::{Base, Role};
+use super::{Rule, System, TableId};
+use crate::family::Family;
+
+/// What was found, and what could not be looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleLook {
+    /// The tables that hold something of interest.
+    pub tables: Vec<FoundTable>,
+    /// Where nothing could be seen: there is no telling what is there.
+    pub blind: Vec<Blind>,
+}
+
+/// A place where nothing could be seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blind {
+    /// The system.
+    pub system: System,
+    /// The family.
+    pub family: Family,
+    /// Why, with a way out where one is known.
+    pub why: String,
+}
+
+impl RuleLook {
+    /// Why a table could not be looked at; none if it could.
+    pub fn blind_to(&self, id: &TableId) -> Option<&str> {
+        let here = |blind: &&Blind| (blind.system, blind.family) == (id.system, id.family);
+        self.blind.iter().find(here).map(|blind| blind.why.as_str())
+    }
+}
 
 /// A table that is there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +98,16 @@ impl FoundTable {
     /// A chain by its name.
     pub fn chain(&self, name: &str) -> Option<&FoundChain> {
         self.chains.iter().find(|chain| &*chain.name == name)
+    }
+
+    /// Forgets the chains that have nothing to do with ours: kube-proxy may have made thousands.
+    pub fn keep_ours(&mut self) {
+        let system = self.id.system;
+        let ours =
+            |name: &str| Role::ALL.iter().any(|role| [role.entrance(), role.chain(system)].contains(&name));
+        self.chains.retain(|chain| {
+            ours(&chain.name) || chain.rules.iter().any(|found| found.rule.target().is_some_and(ours))
+        });
     }
 
     /// All rules with their chains.
