@@ -16,6 +16,7 @@ pub const NFNL_BATCH_GENID: u16 = 1;
 pub const NLM_F_APPEND: u16 = 0x800;
 
 pub const NFT_MSG_NEWTABLE: u16 = 0;
+pub const NFT_MSG_GETTABLE: u16 = 1;
 pub const NFT_MSG_DELTABLE: u16 = 2;
 pub const NFT_MSG_NEWCHAIN: u16 = 3;
 pub const NFT_MSG_GETCHAIN: u16 = 4;
@@ -23,12 +24,52 @@ pub const NFT_MSG_DELCHAIN: u16 = 5;
 pub const NFT_MSG_NEWRULE: u16 = 6;
 pub const NFT_MSG_GETRULE: u16 = 7;
 pub const NFT_MSG_DELRULE: u16 = 8;
+pub const NFT_MSG_NEWSET: u16 = 9;
+pub const NFT_MSG_GETSET: u16 = 10;
+pub const NFT_MSG_DELSET: u16 = 11;
+pub const NFT_MSG_NEWSETELEM: u16 = 12;
+pub const NFT_MSG_GETSETELEM: u16 = 13;
+pub const NFT_MSG_DELSETELEM: u16 = 14;
+pub const NFT_MSG_NEWGEN: u16 = 15;
 pub const NFT_MSG_GETGEN: u16 = 16;
 
 pub const NFTA_GEN_ID: u16 = 1;
+pub const NFTA_GEN_PROC_NAME: u16 = 3;
+/// The group of notices about nftables.
+pub const NFNLGRP_NFTABLES: u32 = 7;
 
 pub const NFTA_TABLE_NAME: u16 = 1;
+pub const NFTA_TABLE_FLAGS: u16 = 2;
 pub const NFTA_TABLE_USERDATA: u16 = 6;
+pub const NFT_TABLE_F_DORMANT: u32 = 0x1;
+
+pub const NFTA_SET_TABLE: u16 = 1;
+pub const NFTA_SET_NAME: u16 = 2;
+pub const NFTA_SET_FLAGS: u16 = 3;
+pub const NFTA_SET_KEY_TYPE: u16 = 4;
+pub const NFTA_SET_KEY_LEN: u16 = 5;
+pub const NFTA_SET_ID: u16 = 10;
+pub const NFTA_SET_USERDATA: u16 = 13;
+pub const NFT_SET_ANONYMOUS: u32 = 0x1;
+pub const NFT_SET_INTERVAL: u32 = 0x4;
+/// What `nft` calls the types of keys.
+pub const TYPE_IPADDR: u32 = 7;
+pub const TYPE_IP6ADDR: u32 = 8;
+pub const NFTNL_UDATA_SET_KEYBYTEORDER: u8 = 0;
+pub const BYTEORDER_BIG_ENDIAN: u32 = 2;
+
+pub const NFTA_SET_ELEM_LIST_TABLE: u16 = 1;
+pub const NFTA_SET_ELEM_LIST_SET: u16 = 2;
+pub const NFTA_SET_ELEM_LIST_ELEMENTS: u16 = 3;
+pub const NFTA_SET_ELEM_KEY: u16 = 1;
+pub const NFTA_SET_ELEM_FLAGS: u16 = 3;
+pub const NFT_SET_ELEM_INTERVAL_END: u32 = 0x1;
+
+pub const NFTA_LOOKUP_SET: u16 = 1;
+pub const NFTA_LOOKUP_SREG: u16 = 2;
+pub const NFTA_LOOKUP_DREG: u16 = 3;
+pub const NFTA_LOOKUP_FLAGS: u16 = 5;
+pub const NFT_LOOKUP_F_INV: u32 = 1;
 
 pub const NFTA_CHAIN_TABLE: u16 = 1;
 pub const NFTA_CHAIN_NAME: u16 = 3;

@@ -5,6 +5,7 @@
 
 mod legacy;
 mod saved;
+mod whole;
 
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;

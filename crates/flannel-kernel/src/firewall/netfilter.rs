@@ -29,6 +29,11 @@ impl Netfilter {
         Ok(Self { socket: Socket::open_to(Some(netlink::NETFILTER))? })
     }
 
+    /// The number by which notices name this socket as their cause.
+    pub(super) fn port_id(&self) -> u32 {
+        self.socket.port_id()
+    }
+
     /// Sends one request that is answered by one message.
     pub(super) fn ask<T>(
         &mut self,
@@ -61,12 +66,22 @@ impl Netfilter {
 
     /// Sends requests that are done all or not at all: the first opens the transaction, the last closes it.
     pub(super) fn transact(&mut self, requests: &mut Outbox) -> Result<(), Refused> {
+        // Older kernels do not answer the end.
+        self.send_until(requests, requests.len() - 2)
+    }
+
+    /// Sends requests of a transaction that is left open at its end, so that the kernel takes it all back.
+    pub(super) fn attempt(&mut self, requests: &mut Outbox) -> Result<(), Refused> {
+        self.send_until(requests, requests.len() - 1)
+    }
+
+    /// Sends a transaction and waits for the answer to the request at place `last`.
+    fn send_until(&mut self, requests: &mut Outbox, last: usize) -> Result<(), Refused> {
         let whole = |why: Refusal| Refused { place: None, why };
         if requests.as_bytes().len() > SMALL {
             self.socket.make_room_for(4 * requests.as_bytes().len());
         }
         let first = self.socket.send(requests).map_err(whole)?;
-        let last = requests.len() - 2;
         let mut refused: Option<Refused> = None;
         loop {
             for message in messages(self.socket.receive().map_err(whole)?).filter(|it| it.kind == NLMSG_ERROR)

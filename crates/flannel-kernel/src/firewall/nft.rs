@@ -6,7 +6,9 @@
 mod compile;
 mod decompile;
 mod instruction;
+mod listing;
 mod object;
+mod set;
 mod statement;
 mod transaction;
 mod userdata;
@@ -14,10 +16,12 @@ mod userdata;
 use rustix::io::Errno;
 
 use super::abi::*;
-use super::netfilter::{Netfilter, be32, header, text};
+use super::netfilter::{Netfilter, Refused, be32, header, text};
 use crate::netlink::{Outbox, Received, Refusal};
 
+pub use listing::{ListedChain, ListedSet, ListedTable};
 pub use object::{BaseChain, Chain, Family, Hook, Kind, Policy, Table};
+pub use set::fill_set;
 pub use statement::{Direction, Is, LOCAL, Protocol, Rule, Side, SourcePorts, Statement, Verdict};
 pub use transaction::{Step, Transaction};
 
@@ -142,6 +146,18 @@ impl Nft {
         }
     }
 
+    /// The number by which notices name this socket as their cause.
+    pub fn port_id(&self) -> u32 {
+        self.socket.port_id()
+    }
+
+    /// Whether the kernel would make these changes; none of them is made.
+    pub fn would_commit(&mut self, transaction: &Transaction) -> Result<(), NftError> {
+        self.socket
+            .attempt(&mut transaction.write_trial(None))
+            .map_err(|refused| explain(transaction, refused))
+    }
+
     /// Makes all changes or none.
     pub fn commit(&mut self, transaction: &Transaction) -> Result<(), NftError> {
         self.commit_at(transaction, None)
@@ -152,16 +168,20 @@ impl Nft {
         if transaction.is_empty() {
             return Ok(());
         }
-        self.socket.transact(&mut transaction.write(generation)).map_err(|refused| {
-            let step = refused.place.and_then(|place| transaction.steps().get(place));
-            let object = step.map_or_else(|| "the firewall".to_owned(), Step::to_string);
-            NftError::Refused { verb: step.map_or("change", Step::verb), object, why: refused.why }
-        })?;
+        let sent = self.socket.transact(&mut transaction.write(generation));
+        sent.map_err(|refused| explain(transaction, refused))?;
         if transaction.steps().iter().any(Step::removes) {
             self.socket.close_in_background();
         }
         Ok(())
     }
+}
+
+/// Names the change that the kernel refused.
+fn explain(transaction: &Transaction, refused: Refused) -> NftError {
+    let step = refused.place.and_then(|place| transaction.steps().get(place));
+    let object = step.map_or_else(|| "the firewall".to_owned(), Step::to_string);
+    NftError::Refused { verb: step.map_or("change", Step::verb), object, why: refused.why }
 }
 
 /// Whether there is no such object; one whose name is longer than the kernel takes cannot be there either.
@@ -192,15 +212,19 @@ fn read_chain(message: &Received, table: Table) -> Option<String> {
 }
 
 fn read_rule(message: &Received, table: Table) -> Option<Listed> {
+    read_rule_of_any(message, table.family, table.name)
+}
+
+fn read_rule_of_any(message: &Received, family: Family, table: &str) -> Option<Listed> {
     let (_, attributes) = message.split::<4>()?;
     let mut listed = Listed { chain: String::new(), handle: 0, rule: Rule::default() };
     for (kind, value) in attributes {
         match kind {
-            NFTA_RULE_TABLE if text(value) != table.name => return None,
+            NFTA_RULE_TABLE if text(value) != table => return None,
             NFTA_RULE_CHAIN => listed.chain = text(value),
             NFTA_RULE_HANDLE => listed.handle = u64::from_be_bytes(*value.first_chunk()?),
             NFTA_RULE_EXPRESSIONS => {
-                listed.rule.statements = decompile::decompile(table.family, &instruction::read_list(value));
+                listed.rule.statements = decompile::decompile(family, &instruction::read_list(value));
             }
             NFTA_RULE_USERDATA => (listed.rule.comment, listed.rule.tag) = userdata::read(value),
             _ => {}

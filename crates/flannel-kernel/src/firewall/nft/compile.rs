@@ -1,7 +1,7 @@
 //! From what a rule says to the instructions that the kernel runs: the very ones that `nft` makes, so that
 //! `nft list` shows the rule as it was meant.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
 
@@ -34,6 +34,7 @@ impl Compiler {
         match statement {
             Statement::Address(side, is, network) => self.address(*side, *is, network),
             Statement::AddressRange(side, is, first, last) => self.range(*side, *is, *first, *last),
+            Statement::AddressIn(side, is, set) => self.address_in(*side, *is, set),
             Statement::EtherSource(is, mac) => {
                 self.out.push(Instruction::Payload(NFT_PAYLOAD_LL_HEADER, 6, 6));
                 self.compare(*is, &mac.0);
@@ -55,6 +56,7 @@ impl Compiler {
                 self.compare(*is, &kind.to_ne_bytes());
             }
             Statement::Counter => self.out.push(Instruction::Counter),
+            Statement::NoTrack => self.out.push(Instruction::NoTrack),
             Statement::SetMark(value, mask) => self.set_mark(*value, *mask),
             Statement::Masquerade(ports) => self.out.push(Instruction::Masquerade(flags(*ports))),
             Statement::Dnat(address, port) => self.dnat(*address, *port),
@@ -91,6 +93,16 @@ impl Compiler {
             }
             Is::Different => self.out.push(Instruction::Range(NFT_RANGE_NEQ, first_octets, last_octets)),
         }
+    }
+
+    /// In a table of several families nothing says which one the set is about; ours are in tables of one.
+    fn address_in(&mut self, side: Side, is: Is, set: &str) {
+        let example: IpAddr = match self.family {
+            Family::Ipv6 => Ipv6Addr::UNSPECIFIED.into(),
+            Family::Ipv4 | Family::Inet | Family::Bridge => Ipv4Addr::UNSPECIFIED.into(),
+        };
+        self.load_address(side, example, u32::try_from(octets(example).len()).unwrap_or(0));
+        self.out.push(Instruction::Lookup(set.to_owned(), is == Is::Different));
     }
 
     fn load_address(&mut self, side: Side, example: IpAddr, length: u32) {

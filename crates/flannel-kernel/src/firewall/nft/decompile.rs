@@ -69,6 +69,7 @@ impl Reader {
             }
             [Load(NFT_REG_1, address), following @ ..] => return dnat(ip(address)?, following),
             [Instruction::Counter, ..] => Statement::Counter,
+            [Instruction::NoTrack, ..] => Statement::NoTrack,
             [Instruction::Masquerade(flags), ..] => masquerade(*flags)?,
             [Instruction::Verdict(code, chain), ..] => verdict(*code, chain.as_deref())?,
             _ => return None,
@@ -131,6 +132,10 @@ impl Reader {
             }
             [Range(NFT_RANGE_NEQ, first, last), ..] if length == size => {
                 Some((2, Some(Statement::AddressRange(side, Is::Different, ip(first)?, ip(last)?))))
+            }
+            [Lookup(set, inverted), ..] if length == size => {
+                let is = if *inverted { Is::Different } else { Is::Equal };
+                Some((2, Some(Statement::AddressIn(side, is, set.clone()))))
             }
             [Compare(operator, value), ..] => {
                 let mut octets = value.clone();

@@ -33,6 +33,10 @@ pub(super) enum Instruction {
     Dnat { family: u32, port: bool },
     /// Count.
     Counter,
+    /// Keep the packet from connection tracking.
+    NoTrack,
+    /// Go on only if what was loaded is in a set; or only if it is not.
+    Lookup(String, bool),
     /// One that we do not know.
     Unknown(String, Vec<u8>),
 }
@@ -61,6 +65,8 @@ impl Instruction {
             Self::Masquerade(_) => "masq",
             Self::Dnat { .. } => "nat",
             Self::Counter => "counter",
+            Self::NoTrack => "notrack",
+            Self::Lookup(..) => "lookup",
             Self::Unknown(name, _) => name,
         }
     }
@@ -92,7 +98,14 @@ impl Instruction {
                 write_value(data, NFTA_IMMEDIATE_DATA, value);
             }
             Self::Verdict(code, chain) => write_verdict(data, *code, chain.as_deref()),
-            Self::Masquerade(0) | Self::Counter | Self::Unknown(..) => {}
+            Self::Masquerade(0) | Self::Counter | Self::NoTrack | Self::Unknown(..) => {}
+            Self::Lookup(set, inverted) => {
+                data.text(NFTA_LOOKUP_SET, set);
+                be(data, &[(NFTA_LOOKUP_SREG, NFT_REG_1)]);
+                if *inverted {
+                    be(data, &[(NFTA_LOOKUP_FLAGS, NFT_LOOKUP_F_INV)]);
+                }
+            }
             Self::Masquerade(flags) => be(data, &[(NFTA_MASQ_FLAGS, *flags)]),
             Self::Dnat { family, port } => write_dnat(data, *family, *port),
         }
@@ -111,6 +124,8 @@ impl Instruction {
             "masq" => read_masquerade(bytes),
             "nat" => read_dnat(bytes),
             "counter" => Some(Self::Counter),
+            "notrack" => Some(Self::NoTrack),
+            "lookup" => read_lookup(bytes),
             _ => None,
         };
         known.unwrap_or_else(|| Self::Unknown(name.to_owned(), bytes.to_owned()))
@@ -243,6 +258,15 @@ fn read_masquerade(bytes: &[u8]) -> Option<Instruction> {
     // A range of ports stands in registers, which ours never has.
     let plain = Attributes(bytes).all(|(kind, _)| kind == NFTA_MASQ_FLAGS);
     plain.then(|| Instruction::Masquerade(find_number(bytes, NFTA_MASQ_FLAGS).unwrap_or(0)))
+}
+
+/// A lookup of a map puts what it finds into a register, which ours never does.
+fn read_lookup(bytes: &[u8]) -> Option<Instruction> {
+    uses(bytes, NFTA_LOOKUP_SREG, NFT_REG_1)?;
+    let flags = find_number(bytes, NFTA_LOOKUP_FLAGS).unwrap_or(0);
+    let plain = find(bytes, NFTA_LOOKUP_DREG).is_none() && flags & !NFT_LOOKUP_F_INV == 0;
+    let set = find(bytes, NFTA_LOOKUP_SET).map(text)?;
+    plain.then_some(Instruction::Lookup(set, flags != 0))
 }
 
 fn read_dnat(bytes: &[u8]) -> Option<Instruction> {

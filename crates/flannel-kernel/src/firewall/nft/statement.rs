@@ -85,6 +85,8 @@ pub enum Statement {
     Address(Side, Is, IpNet),
     /// `ip daddr 10.0.0.1-10.0.0.9`.
     AddressRange(Side, Is, IpAddr, IpAddr),
+    /// `ip daddr @name`: one of the networks of a set.
+    AddressIn(Side, Is, String),
     /// `ether saddr 02:00:00:00:00:01`.
     EtherSource(Is, Mac),
     /// `iifname "eth0"`; a name that ends with `*` stands for all that begin so.
@@ -107,6 +109,8 @@ pub enum Statement {
     SetMark(u32, u32),
     /// `masquerade`.
     Masquerade(SourcePorts),
+    /// `notrack`: connection tracking does not see the packet.
+    NoTrack,
     /// `dnat to 10.0.0.1:80`.
     Dnat(IpAddr, Option<u16>),
     /// The end of the rule.

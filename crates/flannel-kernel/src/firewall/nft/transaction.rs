@@ -4,9 +4,11 @@
 
 use std::fmt;
 
+use ipnet::IpNet;
+
 use super::compile::compile;
 use super::statement::Rule;
-use super::{BaseChain, Chain, Family, Table, userdata};
+use super::{BaseChain, Chain, Family, Table, set, userdata};
 use crate::abi::{NLM_F_ACK, NLM_F_CREATE};
 use crate::firewall::abi::*;
 use crate::firewall::netfilter::header;
@@ -17,6 +19,8 @@ use crate::netlink::{Outbox, Writer};
 pub enum Step {
     /// Make a table, if there is none, with a comment.
     AddTable(Table, Option<&'static str>),
+    /// Let a table act that was dormant.
+    WakeTable(Table),
     /// Make a chain, if there is none.
     AddChain(Table, Chain),
     /// Take all rules out of a chain.
@@ -27,6 +31,14 @@ pub enum Step {
     InsertRule(Table, String, Rule),
     /// Take one rule out of a chain by its handle.
     DeleteRule(Table, String, u64),
+    /// Make a set of networks, if there is none.
+    AddSet(Table, String),
+    /// Put networks into a set; none of them may overlap another one in it.
+    AddElements(Table, String, Vec<IpNet>),
+    /// Take all networks out of a set.
+    FlushSet(Table, String),
+    /// Remove a set that no rule uses.
+    DeleteSet(Table, String),
     /// Remove a chain that is empty and that nothing jumps to.
     DeleteChain(Table, String),
     /// Remove a table with all that is in it.
@@ -38,19 +50,28 @@ impl Step {
     pub fn verb(&self) -> &'static str {
         match self {
             Self::AddTable(..) | Self::AddChain(..) | Self::AddRule(..) | Self::InsertRule(..) => "add",
-            Self::FlushChain(..) => "flush",
-            Self::DeleteRule(..) | Self::DeleteChain(..) | Self::DeleteTable(..) => "delete",
+            Self::AddSet(..) | Self::AddElements(..) => "add",
+            Self::WakeTable(_) => "wake",
+            Self::FlushChain(..) | Self::FlushSet(..) => "flush",
+            Self::DeleteRule(..) | Self::DeleteChain(..) | Self::DeleteTable(..) | Self::DeleteSet(..) => {
+                "delete"
+            }
         }
     }
 
     /// Whether something is gone afterwards.
     pub(super) fn removes(&self) -> bool {
-        self.verb() != "add"
+        !["add", "wake"].contains(&self.verb())
     }
 
     fn table(&self) -> Table {
         match self {
             Self::AddTable(table, _)
+            | Self::WakeTable(table)
+            | Self::AddSet(table, _)
+            | Self::AddElements(table, ..)
+            | Self::FlushSet(table, _)
+            | Self::DeleteSet(table, _)
             | Self::AddChain(table, _)
             | Self::FlushChain(table, _)
             | Self::AddRule(table, ..)
@@ -64,6 +85,11 @@ impl Step {
     fn kind(&self) -> (u16, u16) {
         match self {
             Self::AddTable(..) => (NFT_MSG_NEWTABLE, NLM_F_CREATE),
+            Self::WakeTable(_) => (NFT_MSG_NEWTABLE, 0),
+            Self::AddSet(..) => (NFT_MSG_NEWSET, NLM_F_CREATE),
+            Self::AddElements(..) => (NFT_MSG_NEWSETELEM, NLM_F_CREATE),
+            Self::FlushSet(..) => (NFT_MSG_DELSETELEM, 0),
+            Self::DeleteSet(..) => (NFT_MSG_DELSET, 0),
             Self::AddChain(..) => (NFT_MSG_NEWCHAIN, NLM_F_CREATE),
             Self::AddRule(..) => (NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND),
             Self::InsertRule(..) => (NFT_MSG_NEWRULE, NLM_F_CREATE),
@@ -89,6 +115,14 @@ impl Step {
                 message.attribute(NFTA_TABLE_USERDATA, &userdata::write(Some(comment), None));
             }
             Self::AddTable(_, None) | Self::DeleteTable(_) => {}
+            Self::WakeTable(_) => message.attribute(NFTA_TABLE_FLAGS, &0_u32.to_be_bytes()),
+            Self::AddSet(_, name) => set::write(message, family, name),
+            Self::AddElements(_, name, networks) => {
+                message.text(NFTA_SET_ELEM_LIST_SET, name);
+                set::write_elements(message, networks);
+            }
+            Self::FlushSet(_, name) => message.text(NFTA_SET_ELEM_LIST_SET, name),
+            Self::DeleteSet(_, name) => message.text(NFTA_SET_NAME, name),
             Self::AddChain(_, chain) => write_chain(message, chain),
             Self::DeleteChain(_, name) => message.text(NFTA_CHAIN_NAME, name),
             Self::FlushChain(_, chain) => message.text(NFTA_RULE_CHAIN, chain),
@@ -108,7 +142,11 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let table = self.table();
         match self {
-            Self::AddTable(..) | Self::DeleteTable(_) => write!(f, "table {table}"),
+            Self::AddTable(..) | Self::DeleteTable(_) | Self::WakeTable(_) => write!(f, "table {table}"),
+            Self::AddSet(_, name)
+            | Self::AddElements(_, name, _)
+            | Self::FlushSet(_, name)
+            | Self::DeleteSet(_, name) => write!(f, "set {table} {name}"),
             Self::AddChain(_, Chain { name, .. })
             | Self::FlushChain(_, name)
             | Self::DeleteChain(_, name) => {
@@ -147,6 +185,13 @@ impl Transaction {
 
     /// The batch for the kernel; refused if the firewall is not in this generation any more.
     pub(super) fn write(&self, generation: Option<u32>) -> Outbox {
+        let mut outbox = self.write_trial(generation);
+        outbox.add(NFNL_MSG_BATCH_END, 0, |message| message.header(&header(0, NFNL_SUBSYS_NFTABLES)));
+        outbox
+    }
+
+    /// The same without its end: the kernel tries everything, and then takes it all back.
+    pub(super) fn write_trial(&self, generation: Option<u32>) -> Outbox {
         let mut outbox = Outbox::default();
         let frame = header(0, NFNL_SUBSYS_NFTABLES);
         outbox.add(NFNL_MSG_BATCH_BEGIN, 0, |message| {
@@ -160,7 +205,6 @@ impl Transaction {
         }
         // Older kernels do not acknowledge the end of a batch; the last change in it they do, after the commit.
         outbox.flag_last(NLM_F_ACK);
-        outbox.add(NFNL_MSG_BATCH_END, 0, |message| message.header(&frame));
         outbox
     }
 }

@@ -1,0 +1,201 @@
+//! The rules of a node: looks at them in every system that can hold them, and changes what has to change.
+//!
+//! [`Rules::look`] costs one question to the kernel while nothing changes, and no program is run then: nftables
+//! counts its changes, and what iptables keeps is compared by numbers or by bytes. [`Rules::apply`] makes each
+//! table right in one transaction. [`watch::RuleWatch`] tells when it is worth to look.
+
+mod convert;
+mod failure;
+mod legacy;
+mod native;
+mod programs;
+pub mod watch;
+
+use flannel_plan::family::{ByFamily, Family};
+use flannel_plan::rules::edit::edits;
+use flannel_plan::rules::found::{Blind, FoundTable, RuleLook};
+use flannel_plan::rules::observed::RuleScope;
+use flannel_plan::rules::tools::{Ability, Program, Tools};
+use flannel_plan::rules::{RuleChange, RuleTable, System, TableId, iptables as language};
+
+pub use failure::{RuleFailure, RulesError};
+
+use super::iptables::{self, Flavour, Iptables};
+use native::Native;
+use programs::Programs;
+
+/// The rules of this machine, in one network namespace: that of the thread that opened it, and that uses it.
+pub struct Rules {
+    native: Native,
+    programs: Vec<Programs>,
+    /// The tables of the last look, which changes are made to.
+    found: Vec<FoundTable>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self::open()
+    }
+}
+
+impl Rules {
+    /// Finds out what there is to look at, in the namespace of this thread.
+    pub fn open() -> Self {
+        Self { native: Native::open(), programs: Vec::new(), found: Vec::new() }
+    }
+
+    /// The number by which notices name us as their cause; none if the kernel has no nftables.
+    pub fn port_id(&self) -> Option<u32> {
+        self.native.port_id()
+    }
+
+    /// What this host can hold rules with; runs each program of iptables once.
+    pub fn tools(&mut self) -> Tools {
+        let mut programs = ByFamily::default();
+        for family in Family::BOTH {
+            *programs.slot(family) = Iptables::find(family_of(family)).map(|found| program(&found));
+        }
+        Tools { nftables: self.native.ability(), iptables: programs }
+    }
+
+    /// Looks at everything that may be ours while rules are kept in one system: there, and in the others for
+    /// what an earlier mode or Go flannel left.
+    pub fn look(&mut self, system: System) -> RuleLook {
+        let mut look = RuleLook::default();
+        match self.native.look(system) {
+            Ok(tables) => look.tables.extend_from_slice(tables),
+            Err(why) => look.blind.extend(Family::BOTH.map(|family| blind(System::Nftables, family, &why))),
+        }
+        for family in Family::BOTH {
+            for place in [System::IptablesNft, System::IptablesLegacy] {
+                // In nftables the leftovers of iptables are found without a program, by `native`.
+                let leftovers = place != system;
+                if leftovers && (place == System::IptablesNft || !legacy::has_ours(family_of(family))) {
+                    continue;
+                }
+                match self.look_by_program(place, family) {
+                    Ok(tables) => look.tables.extend(tables),
+                    Err(why) => look.blind.push(blind(place, family, &why)),
+                }
+            }
+        }
+        self.found.clone_from(&look.tables);
+        look
+    }
+
+    /// Every chain that may change the source of packets, everybody's, for an explanation.
+    pub fn look_at_nat(&mut self, family: Family) -> RuleLook {
+        let mut look = RuleLook::default();
+        match self.native.everything(family) {
+            Ok(tables) => look.tables.extend(tables),
+            Err(why) => look.blind.push(blind(System::Nftables, family, &why)),
+        }
+        for place in [System::IptablesNft, System::IptablesLegacy] {
+            if place == System::IptablesLegacy && !legacy::is_used(family_of(family)) {
+                continue;
+            }
+            match Programs::find(place, family).and_then(|programs| programs.save()) {
+                Ok(tables) => look.tables.extend(tables),
+                Err(RulesError::NoProgram(_)) if place == System::IptablesNft => {}
+                Err(why) => look.blind.push(blind(place, family, &why)),
+            }
+        }
+        look
+    }
+
+    fn look_by_program(&mut self, system: System, family: Family) -> Result<Vec<FoundTable>, RulesError> {
+        let at = self.programs(system, family)?;
+        self.programs[at].look(&mut self.native)
+    }
+
+    /// The place of the programs of a system and a family; they are looked for until they are found.
+    fn programs(&mut self, system: System, family: Family) -> Result<usize, RulesError> {
+        let known = self.programs.iter().position(|known| known.is_of(system, family));
+        if let Some(at) = known {
+            return Ok(at);
+        }
+        self.programs.push(Programs::find(system, family)?);
+        Ok(self.programs.len() - 1)
+    }
+
+    /// Makes changes to the tables of the last look; goes on after a failure, and returns all failures.
+    pub fn apply(&mut self, scope: &RuleScope, changes: &[RuleChange]) -> Vec<RuleFailure> {
+        let mut failures = Vec::new();
+        let mut by_program: Vec<(System, Family, Vec<&RuleChange>)> = Vec::new();
+        for (id, change) in changes.iter().filter_map(|change| Some((change.id()?, change))) {
+            if self.is_native(id) {
+                let done = self.native.apply(scope, id, change.to.as_ref());
+                failures.extend(done.err().map(|why| RuleFailure { id: id.clone(), why }));
+                continue;
+            }
+            match by_program
+                .iter_mut()
+                .find(|(system, family, _)| (*system, *family) == (id.system, id.family))
+            {
+                Some((.., changes)) => changes.push(change),
+                None => by_program.push((id.system, id.family, vec![change])),
+            }
+        }
+        for (system, family, changes) in by_program {
+            failures.extend(self.restore(scope, (system, family), &changes));
+        }
+        failures
+    }
+
+    /// Whether a table is changed by netlink: our own, and leftovers of iptables that were found there.
+    fn is_native(&self, id: &TableId) -> bool {
+        id.system == System::Nftables || self.native.has(id)
+    }
+
+    /// Changes tables of iptables: one script for all of them, which the program commits table by table.
+    fn restore(
+        &mut self,
+        scope: &RuleScope,
+        (system, family): (System, Family),
+        changes: &[&RuleChange],
+    ) -> Vec<RuleFailure> {
+        let script: String = changes.iter().filter_map(|change| self.script(scope, change)).collect();
+        let done = self.programs(system, family).and_then(|at| self.programs[at].restore(&script));
+        let Err(why) = done else { return vec![] };
+        // Some of the tables may be done: only a look tells which.
+        let now = self.look_by_program(system, family).unwrap_or_default();
+        let failed = changes.iter().filter_map(|change| Some((change.id()?, change.to.as_ref()))).filter(
+            |(id, to)| {
+                let found = now.iter().find(|table| table.id == **id);
+                !edits(scope, *to, found).is_empty()
+            },
+        );
+        failed.map(|(id, _)| RuleFailure { id: id.clone(), why: why.clone() }).collect()
+    }
+
+    fn script(&self, scope: &RuleScope, change: &RuleChange) -> Option<String> {
+        let id = change.id()?;
+        let found = self.found.iter().find(|table| table.id == *id);
+        let edits = edits(scope, change.to.as_ref(), found);
+        let empty = FoundTable::empty(id.clone());
+        (!edits.is_empty()).then(|| language::script(found.unwrap_or(&empty), &edits))
+    }
+}
+
+fn blind(system: System, family: Family, why: &RulesError) -> Blind {
+    let why = why.hint().map_or_else(|| why.to_string(), |hint| format!("{why}; {hint}"));
+    Blind { system, family, why }
+}
+
+fn program(found: &Iptables) -> Program {
+    let system = match found.flavour() {
+        Flavour::Nftables => System::IptablesNft,
+        Flavour::Legacy => System::IptablesLegacy,
+    };
+    Program { system, ability: Ability { random_ports: found.knows_random_ports() } }
+}
+
+fn family_of(family: Family) -> iptables::Family {
+    match family {
+        Family::V4 => iptables::Family::Ipv4,
+        Family::V6 => iptables::Family::Ipv6,
+    }
+}
+
+/// What a table should hold of ours; a name for the type that several files use.
+type Wanted<'a> = Option<&'a RuleTable>;

@@ -1,0 +1,63 @@
+//! The tables of legacy iptables without its programs: whether anything of ours is there, and whether it changed.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use flannel_plan::rules::role::Role;
+
+use crate::Refusal;
+use crate::firewall::iptables::{Family, legacy_table};
+
+/// Where `struct ipt_entry` and `struct ip6t_entry` say how long they are, and where they count.
+struct Layout {
+    next: usize,
+    counters: std::ops::Range<usize>,
+}
+
+impl Layout {
+    fn of(family: Family) -> Self {
+        match family {
+            Family::Ipv4 => Self { next: 90, counters: 92..112 },
+            Family::Ipv6 => Self { next: 142, counters: 144..168 },
+        }
+    }
+}
+
+const TABLES: [&str; 3] = ["nat", "filter", "raw"];
+
+/// Whether any table is used at all: looking at one that is not would make it.
+pub(super) fn is_used(family: Family) -> bool {
+    TABLES.iter().any(|table| matches!(legacy_table(family, table), Ok(Some(_))))
+}
+
+/// Whether a table names a chain or a comment of ours.
+pub(super) fn has_ours(family: Family) -> bool {
+    let needles = Role::ALL.map(Role::comment_of_rules);
+    TABLES.iter().filter_map(|table| legacy_table(family, table).ok().flatten()).any(|bytes| {
+        needles.iter().any(|needle| contains(&bytes, needle.as_bytes())) || contains(&bytes, b"FLANNEL-")
+    })
+}
+
+fn contains(bytes: &[u8], needle: &[u8]) -> bool {
+    bytes.windows(needle.len()).any(|window| window == needle)
+}
+
+/// A number for each table that stays the same while its rules do; none for one that is not there.
+pub(super) fn marks(family: Family) -> Result<Vec<Option<u64>>, Refusal> {
+    TABLES.iter().map(|table| Ok(legacy_table(family, table)?.map(|bytes| mark(family, bytes)))).collect()
+}
+
+/// What rules count is not part of them.
+fn mark(family: Family, mut bytes: Vec<u8>) -> u64 {
+    let layout = Layout::of(family);
+    let mut start = 0;
+    while let Some(entry) = bytes.get_mut(start..) {
+        let Some(next) = entry.get(layout.next..layout.next + 2) else { break };
+        let length = usize::from(u16::from_ne_bytes([next[0], next[1]]));
+        let Some(counters) = entry.get_mut(layout.counters.clone()).filter(|_| length > 0) else { break };
+        counters.fill(0);
+        start += length;
+    }
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,261 @@
+//! What nftables holds: our own tables, and what the programs of iptables left in theirs.
+//!
+//! The kernel counts changes. While the count stays, nothing is read again.
+
+use flannel_plan::family::Family;
+use flannel_plan::rules::edit::{Edit, edits};
+use flannel_plan::rules::found::{FoundChain, FoundTable, RuleName};
+use flannel_plan::rules::observed::{RuleScope, tag};
+use flannel_plan::rules::role::{Role, comment_of_table, own_table};
+use flannel_plan::rules::tools::Ability;
+use flannel_plan::rules::{System, TableId};
+
+use super::{RulesError, Wanted, convert};
+use crate::firewall::nft::{
+    self, Chain, Hook, Kind, Listed, Nft, NftError, Rule, SourcePorts, Statement, Step, Table, Transaction,
+    fill_set,
+};
+
+/// Somebody else may change rules all the time.
+const MOST_TRIES: usize = 5;
+
+pub(super) struct Native {
+    nft: Option<Nft>,
+    /// Where rules are kept, said by whoever looked last.
+    system: System,
+    last: Option<Last>,
+}
+
+/// What the last look found.
+struct Last {
+    generation: u32,
+    system: System,
+    tables: Vec<FoundTable>,
+}
+
+impl Native {
+    pub(super) fn open() -> Self {
+        // Without nftables in the kernel the socket opens, and only the first question fails.
+        let nft = Nft::open().ok().and_then(|mut nft| nft.generation().is_ok().then_some(nft));
+        Self { nft, system: System::Nftables, last: None }
+    }
+
+    pub(super) fn port_id(&self) -> Option<u32> {
+        self.nft.as_ref().map(Nft::port_id)
+    }
+
+    /// What the kernel's nftables can do: tried, and taken back.
+    pub(super) fn ability(&mut self) -> Option<Ability> {
+        let nft = self.nft.as_mut()?;
+        let table = own(Family::V4);
+        let masquerade = Rule::new([Statement::Masquerade(SourcePorts::Randomised)]);
+        let mut trial = Transaction::default();
+        trial.push(Step::AddTable(table, None));
+        trial.push(Step::AddChain(table, Chain::base("trial", Kind::Nat, Hook::Postrouting, 100)));
+        trial.push(Step::AddRule(table, "trial".to_owned(), masquerade));
+        Some(Ability { random_ports: nft.would_commit(&trial).is_ok() })
+    }
+
+    /// Our own tables, and what the programs of iptables left if rules are kept elsewhere.
+    pub(super) fn look(&mut self, system: System) -> Result<&[FoundTable], RulesError> {
+        self.system = system;
+        let Some(nft) = &mut self.nft else { return Ok(&[]) };
+        let mut generation = nft.generation()?;
+        let known = self.last.take().filter(|last| (last.generation, last.system) == (generation, system));
+        let tables = match known {
+            Some(last) => last.tables,
+            None => look_until_quiet(nft, system, &mut generation)?,
+        };
+        let last = self.last.insert(Last { generation, system, tables });
+        Ok(&last.tables)
+    }
+
+    /// Whether the last look found this table here.
+    pub(super) fn has(&self, id: &TableId) -> bool {
+        self.found(id).is_some()
+    }
+
+    fn found(&self, id: &TableId) -> Option<&FoundTable> {
+        self.last.as_ref()?.tables.iter().find(|table| table.id == *id)
+    }
+
+    /// All tables of nftables with packets of a family, except those of iptables.
+    pub(super) fn everything(&mut self, family: Family) -> Result<Vec<FoundTable>, RulesError> {
+        let Some(nft) = &mut self.nft else { return Ok(vec![]) };
+        let mut tables = Vec::new();
+        for of in [convert::family(family), nft::Family::Inet] {
+            for listed in nft.tables(of)? {
+                let id = TableId { system: System::Nftables, family, name: listed.name.as_str().into() };
+                tables.push(convert::found(id, listed));
+            }
+        }
+        let of_iptables = ["nat", "filter", "raw", "mangle", "security"];
+        tables.retain(|table| !of_iptables.contains(&&*table.id.name));
+        Ok(tables)
+    }
+
+    /// The numbers of the rules that concern us in the tables of iptables: as long as they stay, nothing changed.
+    pub(super) fn numbers(&mut self, family: Family) -> Result<Vec<Option<Vec<u64>>>, RulesError> {
+        let nft = self.nft.as_mut().ok_or(RulesError::NoNftables)?;
+        let mut numbers = Vec::new();
+        for role in Role::ALL {
+            let table = of_iptables(role, family);
+            let own = role.chain(System::IptablesNft);
+            let is_there = nft.has_chain(table, own)?;
+            let rules = nft.rules(table, own)?;
+            numbers.push(is_there.then(|| rules.iter().map(|listed| listed.handle).collect()));
+            let leading = nft.rules(table, role.entrance())?.into_iter().filter(|listed| {
+                let comment = listed.rule.any_comment();
+                listed.rule.target() == Some(own) || comment.as_deref() == Some(role.comment_of_rules())
+            });
+            numbers.push(Some(leading.map(|listed| listed.handle).collect()));
+        }
+        Ok(numbers)
+    }
+
+    /// Makes a table hold what it should; looks again if somebody else changed it meanwhile.
+    pub(super) fn apply(&mut self, scope: &RuleScope, id: &TableId, want: Wanted) -> Result<(), RulesError> {
+        let mut outcome = Ok(());
+        for _ in 0..MOST_TRIES {
+            self.look(self.system)?;
+            let steps = self.transaction(scope, id, want);
+            let generation = self.last.as_ref().map(|last| last.generation);
+            let nft = self.nft.as_mut().ok_or(RulesError::NoNftables)?;
+            outcome = nft.commit_at(&steps, generation).map_err(RulesError::from);
+            match &outcome {
+                Err(RulesError::Nft(why)) if why.is_a_race() => {}
+                _ => return outcome,
+            }
+        }
+        outcome
+    }
+
+    fn transaction(&self, scope: &RuleScope, id: &TableId, want: Wanted) -> Transaction {
+        let found = self.found(id);
+        let empty = FoundTable::empty(id.clone());
+        let mut transaction = Transaction::default();
+        for edit in edits(scope, want, found) {
+            transaction.extend(steps(scope, found.unwrap_or(&empty), edit));
+        }
+        transaction
+    }
+}
+
+fn own(family: Family) -> Table {
+    Table { family: convert::family(family), name: own_table(family) }
+}
+
+/// The table of iptables that a chain of ours is in.
+fn of_iptables(role: Role, family: Family) -> Table {
+    Table { family: convert::family(family), name: role.table_of_iptables() }
+}
+
+/// Looks again if somebody changed rules meanwhile, but not for ever.
+fn look_until_quiet(
+    nft: &mut Nft,
+    system: System,
+    generation: &mut u32,
+) -> Result<Vec<FoundTable>, NftError> {
+    let mut tables = Vec::new();
+    for _ in 0..MOST_TRIES {
+        tables = look_once(nft, system)?;
+        let now = nft.generation()?;
+        if std::mem::replace(generation, now) == now {
+            break;
+        }
+    }
+    Ok(tables)
+}
+
+fn look_once(nft: &mut Nft, system: System) -> Result<Vec<FoundTable>, NftError> {
+    let mut tables = Vec::new();
+    for family in Family::BOTH {
+        let id = TableId { system: System::Nftables, family, name: own_table(family).into() };
+        match nft.table(own(family)) {
+            Ok(listed) => tables.extend(listed.map(|listed| convert::found(id, listed))),
+            Err(why) if why.says_there_is_none() => {} // a kernel without this family
+            Err(why) => return Err(why),
+        }
+    }
+    if system != System::IptablesNft {
+        for family in Family::BOTH {
+            tables.extend(left_by_iptables(nft, family)?);
+        }
+    }
+    Ok(tables)
+}
+
+/// What programs of iptables left in nftables: only chains that have to do with ours, and none if there are none.
+fn left_by_iptables(nft: &mut Nft, family: Family) -> Result<Vec<FoundTable>, NftError> {
+    let mut tables: Vec<FoundTable> = Vec::new();
+    for role in Role::ALL {
+        let table = of_iptables(role, family);
+        let chains = chains_left(nft, table, role)?;
+        let id = TableId { system: System::IptablesNft, family, name: table.name.into() };
+        match tables.iter_mut().find(|table| table.id == id) {
+            Some(table) => table.chains.extend(chains),
+            None if chains.is_empty() => {}
+            None => tables.push(FoundTable { id, dormant: false, chains, sets: vec![] }),
+        }
+    }
+    Ok(tables)
+}
+
+/// The chain that leads to ours, ours, and then also others' that lead to it: it cannot go while they are there.
+fn chains_left(nft: &mut Nft, table: Table, role: Role) -> Result<Vec<FoundChain>, NftError> {
+    let own = role.chain(System::IptablesNft);
+    let has_own = nft.has_chain(table, own)?;
+    let found = |name: &str, rules: Vec<Listed>| FoundChain {
+        name: name.into(),
+        base: None,
+        rules: rules.into_iter().map(convert::found_rule).collect(),
+    };
+    let mut chains = vec![found(role.entrance(), nft.rules(table, role.entrance())?)];
+    if has_own {
+        let (ours, others): (Vec<_>, Vec<_>) =
+            nft.all_rules(table)?.into_iter().partition(|listed| listed.chain == own);
+        chains.push(found(own, ours));
+        let leads = |listed: &Listed| listed.chain != role.entrance() && listed.rule.target() == Some(own);
+        let leading = others.into_iter().filter(leads);
+        chains.extend(leading.map(|listed| found(&listed.chain.clone(), vec![listed])));
+    }
+    chains.retain(|chain| &*chain.name == own || !chain.rules.is_empty());
+    Ok(chains)
+}
+
+/// The table of an id that is one of ours or of iptables.
+fn table_of(id: &TableId) -> Table {
+    let of_iptables = Role::ALL.iter().map(|role| role.table_of_iptables()).find(|name| **name == *id.name);
+    let name = of_iptables.filter(|_| id.system.is_iptables()).unwrap_or(own_table(id.family));
+    Table { family: convert::family(id.family), name }
+}
+
+/// An edit as steps of a transaction.
+fn steps(scope: &RuleScope, found: &FoundTable, edit: Edit) -> Vec<Step> {
+    let (id, table) = (&found.id, table_of(&found.id));
+    match edit {
+        Edit::MakeTable if found.dormant => vec![Step::WakeTable(table)],
+        Edit::MakeTable => vec![Step::AddTable(table, Some(comment_of_table(id.family)))],
+        Edit::MakeChain(role) => vec![Step::AddChain(table, convert::chain(role))],
+        Edit::PutSet(set) => fill_set(table, &set.name, &set.networks),
+        Edit::Delete { chain, at } => {
+            let rule = found.chain(&chain).and_then(|chain| chain.rules.get(at));
+            match rule.map(|rule| &rule.name) {
+                Some(RuleName::Handle(handle)) => vec![Step::DeleteRule(table, chain.into(), *handle)],
+                _ => vec![],
+            }
+        }
+        // Each goes to the very front, so the first is put last.
+        Edit::PutFirst(role, rules) => {
+            let tag = tag(&scope.instance);
+            let insert =
+                |rule| Step::InsertRule(table, role.chain(id.system).to_owned(), convert::rule(rule, &tag));
+            rules.iter().rev().map(insert).collect()
+        }
+        Edit::DropChain(role) => vec![Step::DeleteChain(table, role.chain(id.system).to_owned())],
+        Edit::DropSet(name) => vec![Step::DeleteSet(table, name.into())],
+        Edit::DropTable => vec![Step::DeleteTable(table)],
+        // Only the programs of iptables write jumps.
+        Edit::AddJump(_) => vec![],
+    }
+}

@@ -1,0 +1,91 @@
+//! What the programs of iptables hold, of one flavour and family: run only if something of ours changed.
+
+use flannel_plan::family::Family;
+use flannel_plan::rules::System;
+use flannel_plan::rules::found::FoundTable;
+use flannel_plan::rules::iptables::saved;
+
+use super::native::Native;
+use super::{RulesError, family_of, legacy};
+use crate::firewall::iptables::Iptables;
+
+/// Seconds to wait for the lock of legacy iptables: the loop has other things to do.
+const PATIENCE: u32 = 5;
+
+pub(super) struct Programs {
+    system: System,
+    family: Family,
+    iptables: Iptables,
+    last: Option<(Mark, Vec<FoundTable>)>,
+}
+
+/// What stays the same as long as nothing of ours changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Mark {
+    /// The numbers that nftables gave the rules.
+    Numbers(Vec<Option<Vec<u64>>>),
+    /// The tables of the legacy flavour, without what they count.
+    Bytes(Vec<Option<u64>>),
+}
+
+impl Programs {
+    /// Finds the programs by whatever name.
+    pub(super) fn find(system: System, family: Family) -> Result<Self, RulesError> {
+        let of = family_of(family);
+        let (found, name) = match (system, family) {
+            (System::IptablesLegacy, Family::V4) => (Iptables::find_legacy(of), "iptables-legacy"),
+            (System::IptablesLegacy, Family::V6) => (Iptables::find_legacy(of), "ip6tables-legacy"),
+            (_, Family::V4) => (Iptables::find_nft(of), "iptables-nft"),
+            (_, Family::V6) => (Iptables::find_nft(of), "ip6tables-nft"),
+        };
+        let iptables = found.ok_or(RulesError::NoProgram(name))?;
+        Ok(Self { system, family, iptables, last: None })
+    }
+
+    pub(super) fn is_of(&self, system: System, family: Family) -> bool {
+        (self.system, self.family) == (system, family)
+    }
+
+    /// The tables with chains that have to do with ours.
+    pub(super) fn look(&mut self, native: &mut Native) -> Result<Vec<FoundTable>, RulesError> {
+        // What changes between the mark and the reading is seen at the next look: the mark is the older one.
+        let mark = match self.system {
+            System::IptablesLegacy => {
+                Mark::Bytes(legacy::marks(family_of(self.family)).map_err(RulesError::Legacy)?)
+            }
+            _ => Mark::Numbers(native.numbers(self.family)?),
+        };
+        match &self.last {
+            Some((before, tables)) if *before == mark => return Ok(tables.clone()),
+            _ => self.last = None,
+        }
+        let mut tables = if mark.is_empty() { vec![] } else { self.save()? };
+        tables.iter_mut().for_each(FoundTable::keep_ours);
+        tables.retain(|table| !table.chains.is_empty());
+        self.last = Some((mark, tables.clone()));
+        Ok(tables)
+    }
+
+    /// All tables with everything in them.
+    pub(super) fn save(&self) -> Result<Vec<FoundTable>, RulesError> {
+        Ok(saved(self.system, self.family, &self.iptables.save_all()?)?)
+    }
+
+    /// Makes all changes of a script.
+    pub(super) fn restore(&mut self, script: &str) -> Result<(), RulesError> {
+        self.last = None;
+        Ok(self.iptables.restore_within(script, PATIENCE)?)
+    }
+}
+
+impl Mark {
+    /// Whether nothing of ours is there: then no program has to say so.
+    fn is_empty(&self) -> bool {
+        match self {
+            Self::Numbers(numbers) => {
+                numbers.iter().flatten().all(Vec::is_empty) && numbers.iter().step_by(2).all(Option::is_none)
+            }
+            Self::Bytes(tables) => tables.iter().all(Option::is_none),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The rules of a node in the real kernel, with `nft` and both flavours of iptables as witnesses.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod golden;
+mod leftovers;
+mod repair;
+#[path = "../sandbox/mod.rs"]
+mod sandbox;
+mod sets;
+mod watch;
+
+use flannel_kernel::firewall::rules::Rules;
+use flannel_plan::family::ByFamily;
+use flannel_plan::rules::found::RuleLook;
+use flannel_plan::rules::observed::{RuleScope, observed};
+use flannel_plan::rules::wish::{PodNet, Wish, desired};
+use flannel_plan::rules::{RuleChange, SourcePorts, System, changes};
+use ipnet::IpNet;
+use rustix::thread::UnshareFlags;
+use sandbox::*;
+
+const SYSTEMS: [System; 3] = [System::Nftables, System::IptablesNft, System::IptablesLegacy];
+
+fn net(text: &str) -> IpNet {
+    text.parse().unwrap()
+}
+
+fn wish(system: System) -> Wish {
+    let pods = |cluster, node| PodNet { cluster: net(cluster), node: net(node) };
+    Wish {
+        system,
+        instance: "/run/flannel/subnet.env".into(),
+        networks: ByFamily {
+            v4: Some(pods("10.244.0.0/16", "10.244.1.0/24")),
+            v6: Some(pods("fd00:244::/48", "fd00:244:0:1::/64")),
+        },
+        masquerade: ByFamily { v4: Some(SourcePorts::Randomised), v6: Some(SourcePorts::Randomised) },
+        keep_source: vec![],
+        forward: true,
+        untracked: ByFamily { v4: Some(8472), v6: Some(8472) },
+    }
+}
+
+/// Everything switched off.
+fn nothing(system: System) -> Wish {
+    let (masquerade, untracked) = (ByFamily::default(), ByFamily::default());
+    Wish { forward: false, masquerade, untracked, ..wish(system) }
+}
+
+fn scope(wish: &Wish) -> RuleScope {
+    let networks = wish.networks.iter().map(|(_, net)| net.cluster).collect();
+    RuleScope { instance: wish.instance.clone(), networks }
+}
+
+/// A namespace with a `/run` of its own, where legacy iptables has its lock.
+#[allow(unsafe_code, reason = "a thread of its own gets mounts of its own")]
+fn in_a_node(test: impl FnOnce() + Send) {
+    in_a_namespace(|| {
+        // SAFETY: the descriptors of the thread stay shared.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
+        sh("mount --make-rprivate / && mount -t tmpfs none /run");
+        test();
+    });
+}
+
+/// The same once in each system.
+fn in_every_system(test: impl Fn(System) + Send + Sync) {
+    for system in SYSTEMS {
+        in_a_node(|| test(system));
+    }
+}
+
+fn look(rules: &mut Rules, system: System) -> RuleLook {
+    let look = rules.look(system);
+    assert_eq!(look.blind, []);
+    look
+}
+
+/// What a look asks for.
+fn due(rules: &mut Rules, wish: &Wish) -> Vec<RuleChange> {
+    changes(&scope(wish), &desired(wish), &look(rules, wish.system))
+}
+
+/// Makes the rules what a wish wants: one pass of changes, after which nothing is left to do.
+fn settle(rules: &mut Rules, wish: &Wish) -> usize {
+    let due = due(rules, wish);
+    let failures: Vec<String> = rules.apply(&scope(wish), &due).iter().map(ToString::to_string).collect();
+    assert_eq!(failures, [""; 0]);
+    let now = look(rules, wish.system);
+    assert_eq!(observed(&scope(wish), &now.tables), desired(wish));
+    due.len()
+}
+
+/// The programs of iptables of a system: of nftables none.
+fn programs(system: System) -> [&'static str; 2] {
+    match system {
+        System::IptablesLegacy => ["iptables-legacy", "ip6tables-legacy"],
+        System::Nftables | System::IptablesNft => ["iptables-nft", "ip6tables-nft"],
+    }
+}
+
+/// What a person lists of a system, without what changes by itself.
+fn listing(system: System) -> Vec<String> {
+    let text = match system {
+        System::Nftables => sh("nft -a list ruleset"),
+        _ => programs(system).map(|program| sh(&format!("{program}-save"))).concat(),
+    };
+    let counts = |line: &&str| !line.starts_with('#') && !line.trim().is_empty();
+    let without_counters = |line: &str| match line.split_once(" [") {
+        Some((chain, _)) if line.starts_with(':') => chain.to_owned(),
+        _ => line.to_owned(),
+    };
+    text.lines().filter(counts).map(without_counters).collect()
+}
