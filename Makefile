@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench peers test-speed test-peers fuzz fuzz-build build clean programs shipped pinned lab-programs cni-programs fuzz-tools
+.PHONY: help demo test lint bench peers test-speed test-vm test-peers fuzz fuzz-build build clean programs shipped pinned lab-programs cni-programs fuzz-tools
 # Verbs share the target folder, so `make lint test` runs them one after the other.
 .NOTPARALLEL:
 
@@ -64,6 +64,9 @@ peers: ## build the Go programs that we are tested against, once, into target/pe
 test-peers: programs lab-programs cni-programs peers ## run the tests that need the Go programs, podman and containerd (root)
 	@scripts/need-packages podman:podman containerd:containerd runc:runc busybox:busybox-static curl:curl
 	CNI_PLUGINS="ours:$(CURDIR)/target/peers/bin" cargo test -p conformance-tests -- --peers
+
+test-vm: programs lab-programs cni-programs ## run on Debian's kernel, in a virtual machine, what this one may lack
+	scripts/test-vm
 
 fuzz: fuzz-tools ## run every fuzz target for SECONDS_EACH (20) seconds
 	@for target in $$($(FUZZ) list); do \
