@@ -103,3 +103,49 @@ impl NetConf {
         Fault { file: self.path.clone(), reason: reason.to_owned() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use flannel_plan::family::Family;
+
+    use super::*;
+
+    const V4: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}"#;
+    const V6: &str =
+        r#"{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/48","Backend":{"Type":"vxlan"}}"#;
+
+    async fn noticed(net_conf: &mut NetConf) -> bool {
+        tokio::time::timeout(Duration::from_secs(20), net_conf.noticed())
+            .await
+            .expect("it should be noticed");
+        net_conf.look()
+    }
+
+    #[tokio::test]
+    async fn a_file_that_changes_is_read_and_a_bad_one_leaves_the_last_good_one_in_force() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("net-conf.json");
+        let mut net_conf = NetConf::new(path.clone());
+        assert!(net_conf.look());
+        let missing = net_conf.config().unwrap_err().to_string();
+        assert!(missing.contains("net-conf.json cannot be read: No such file"), "{missing}");
+        assert_eq!(net_conf.fault(), None);
+        fs::write(dir.path().join("something-else"), V4).unwrap();
+        fs::write(&path, V4).unwrap();
+        assert!(noticed(&mut net_conf).await);
+        assert_eq!(net_conf.config().unwrap().families(), [Family::V4]);
+        fs::write(&path, "{").unwrap();
+        assert!(noticed(&mut net_conf).await);
+        assert_eq!(net_conf.config().unwrap().families(), [Family::V4]);
+        assert!(net_conf.fault().unwrap().reason.starts_with("cannot be used: "));
+        fs::write(&path, V6).unwrap();
+        assert!(noticed(&mut net_conf).await);
+        assert_eq!((net_conf.config().unwrap().families(), net_conf.fault()), (vec![Family::V6], None));
+        fs::remove_file(&path).unwrap();
+        assert!(noticed(&mut net_conf).await);
+        assert_eq!(net_conf.config().unwrap().families(), [Family::V6]);
+        assert!(net_conf.fault().is_some() && !net_conf.look());
+    }
+}

@@ -120,3 +120,21 @@ async fn no_token_password_or_key_is_ever_told() {
     }
     assert!(everything.contains("401") && everything.contains("outside of Network"), "{everything}");
 }
+
+#[tokio::test]
+#[ignore = "needs a Kubernetes API server"]
+async fn the_node_is_that_of_the_daemons_pod_where_it_is_not_named() {
+    let stage = Stage::new(shared(), V4);
+    stage.add("w1", &["10.244.1.0/24"]);
+    let container = json!({ "name": "flanneld", "image": "flannel" });
+    let pod = json!({
+        "metadata": { "name": stage.name("pod") },
+        "spec": { "nodeName": stage.name("w1"), "containers": [container] },
+    });
+    stage.cluster.api("POST", "/api/v1/namespaces/default/pods", Some(&pod));
+    let pod = Some((stage.name("pod"), "default".to_owned()));
+    let mut store =
+        Kubernetes::open(KubernetesOptions { node_name: None, pod, ..stage.options("w1") }).unwrap();
+    next(&mut store).await.unwrap();
+    assert_eq!(soon(store.publish(&announcement(1))).await.unwrap().owner, stage.name("w1"));
+}

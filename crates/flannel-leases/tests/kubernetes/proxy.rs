@@ -27,11 +27,14 @@ impl Proxy {
         let is_blocked = Arc::clone(&proxy.is_blocked);
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
+                let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
+                // Under the lock: what is not refused is there to be cut.
+                let mut open = open.lock().unwrap();
                 if is_blocked.load(Ordering::Relaxed) {
                     continue;
                 }
-                let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
-                open.lock().unwrap().extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
+                open.extend([client.try_clone().unwrap(), server.try_clone().unwrap()]);
+                drop(open);
                 pass(client.try_clone().unwrap(), server.try_clone().unwrap(), Arc::default());
                 pass(server, client, Arc::clone(&received));
             }

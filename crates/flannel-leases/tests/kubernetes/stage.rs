@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -28,8 +29,19 @@ pub fn shared() -> &'static Cluster {
     CLUSTER.get_or_init(|| {
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
-        Cluster::start()
+        let cluster = Cluster::start();
+        sweep_at_the_end(&cluster);
+        cluster
     })
+}
+
+/// Removes the files of a cluster that nobody drops, when this program is over and its end of the pipe is closed.
+fn sweep_at_the_end(cluster: &Cluster) {
+    let mut sweeper = Command::new("sh");
+    sweeper.args(["-c", r#"cat; until rm -rf "$1"; do :; done"#, "sweeper"]).arg(cluster.dir.path());
+    std::mem::forget(
+        sweeper.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap(),
+    );
 }
 
 /// What one test has for itself in a cluster: nodes are told from those of other tests by their names, and leases
