@@ -4,6 +4,7 @@
 //! in the namespace of the thread that opened it. The daemon looks at everything instead, by [`crate::Linux`].
 
 use std::fmt;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use flannel_plan::link_name::LinkName;
@@ -11,12 +12,16 @@ use flannel_plan::mac::Mac;
 
 use crate::abi::{
     IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_BR_VLAN_DEFAULT_PVID, IFLA_EXT_MASK, IFLA_IFNAME, IFLA_INFO_DATA,
-    IFLA_INFO_KIND, IFLA_LINK, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE, RTEXT_FILTER_SKIP_STATS,
-    RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK, RTNLGRP_LINK,
+    IFLA_INFO_KIND, IFLA_LINK, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE, NDA_DST, NUD_PERMANENT,
+    RTEXT_FILTER_SKIP_STATS, RTM_DELLINK, RTM_GETLINK, RTM_GETNEIGH, RTM_NEWLINK, RTM_NEWNEIGH, RTNLGRP_LINK,
 };
 use crate::link::{header, text};
 use crate::listener::Listener;
-use crate::netlink::{Attributes, Outbox, Received, Refusal, Socket, Writer, number};
+use crate::netlink::{Attributes, Outbox, Received, Refusal, Socket, Writer, ip, number};
+
+/// A neighbour that has answered: reachable, stale, about to be asked again, or set by hand. One that was only
+/// asked for may not be there.
+const NUD_ANSWERED: u16 = 0x02 | 0x04 | 0x08 | 0x10 | NUD_PERMANENT;
 
 /// A device, as found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +116,15 @@ impl Stack {
         Ok(found)
     }
 
+    /// The addresses of the neighbours on all devices that were there when they were last heard of.
+    pub fn neighbours(&mut self) -> Result<Vec<IpAddr>, Refusal> {
+        let mut found = Vec::new();
+        // `struct ndmsg` for every family and device
+        let request = || Outbox::of(RTM_GETNEIGH, 0, |message| message.header(&[0; 12]));
+        self.socket.dump(request, &mut found, read_neighbour)?;
+        Ok(found)
+    }
+
     /// Switches a device on.
     pub fn raise(&mut self, index: u32) -> Result<(), Refusal> {
         self.set_flags(index, IFF_UP)
@@ -194,6 +208,13 @@ impl Stack {
 pub(crate) enum Wish<T> {
     Granted(T),
     Pending(T),
+}
+
+fn read_neighbour(message: &Received) -> Option<IpAddr> {
+    let (header, mut attributes) = message.split::<12>()?;
+    let has_answered = u16::from_ne_bytes([header[8], header[9]]) & NUD_ANSWERED != 0;
+    let address = attributes.find(|(kind, _)| *kind == NDA_DST).and_then(|(_, value)| ip(value));
+    address.filter(|_| message.kind == RTM_NEWNEIGH && has_answered)
 }
 
 /// Reads a message about a device.

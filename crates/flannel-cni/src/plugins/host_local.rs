@@ -11,7 +11,6 @@ mod in_use;
 mod index;
 mod ledger;
 mod machine;
-mod neighbours;
 mod range;
 mod resolv_conf;
 

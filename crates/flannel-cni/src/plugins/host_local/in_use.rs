@@ -12,12 +12,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use flannel_kernel::netns::{Namespace, NetnsError, run_inside};
-use flannel_kernel::{Kernel, Linux, LookError};
+use flannel_kernel::stack::Stack;
+use flannel_kernel::{Kernel, Linux, LookError, Refusal};
 use flannel_plan::family::Family;
 use flannel_plan::look::{Look, Scope};
 use rustix::io::Errno;
-
-use super::neighbours;
 
 /// Where runtimes keep the names of namespaces, beside the folder of the container's own.
 const NAMED: [&str; 2] = ["/run/netns", "/run/docker/netns"];
@@ -34,7 +33,7 @@ pub enum InUseError {
     Enter(#[from] NetnsError),
     /// The kernel does not tell its neighbours.
     #[error("cannot list neighbours: {0}")]
-    Neighbours(#[from] Errno),
+    Neighbours(#[from] Refusal),
     /// The namespaces cannot be found.
     #[error("cannot find network namespaces: {0}")]
     Find(#[from] io::Error),
@@ -48,7 +47,7 @@ pub fn addresses(netns: Option<&Path>) -> Result<BTreeSet<IpAddr>, InUseError> {
     used.extend(
         destinations.filter(|net| net.prefix_len() == Family::of_net(*net).bits()).map(|net| net.addr()),
     );
-    used.extend(neighbours::reachable()?);
+    used.extend(Stack::open()?.neighbours()?);
     for namespace in others(netns)? {
         match run_inside(&Namespace::AtPath(namespace), look) {
             Ok(look) => used.extend(look?.addresses.iter().map(|fact| fact.address.addr())),
