@@ -95,6 +95,15 @@ pub const KNOWN: &[Known] = &[
     known(OldGo, "bridge::config::a_pods_end_can_stay_down", YOUNGER),
     known(OldGo, "bridge::config::isolation_is_written_to_the_port", YOUNGER),
     known(OldGo, "bridge::config::a_trunk_must_be_one", YOUNGER),
+    known(OldGo, "bridge::vlan::a_trunk_carries_its_vlans_with_their_tags", YOUNGER),
+    known(OldGo, "bridge::vlan::a_trunk_may_have_a_vlan_without_tag", YOUNGER),
+    known(OldGo, "bridge::vlan::a_trunk_of_nothing_makes_a_bridge_that_knows_vlans", YOUNGER),
+    known(
+        Go,
+        "bridge::vlan::a_vlan_without_tag_may_be_in_the_trunk_too",
+        "tells the VLAN again as one with a tag, and frames without a tag have none any more",
+    ),
+    known(Go, "bridge::vlan::an_old_gateway_inside_a_vlan_gives_way_when_no_pod_uses_it", NEW_SUBNET),
     known(
         Go,
         "bridge::check::check_of_a_pod_without_addresses_succeeds",
@@ -201,6 +210,7 @@ pub const KNOWN: &[Known] = &[
     known(Ours, "golden::loopback_0_4_0", FORM),
     known(Ours, "golden::flannel_no_subnet_env", TRY_AGAIN),
     known(Ours, "golden::errors_flannel", TRY_AGAIN),
+    known(Ours, "golden::errors_bridge", "makes no bridge for a pod that is not there"),
 ];
 
 const NO_RECORD: &str = "does nothing without a record, and keeps the address";

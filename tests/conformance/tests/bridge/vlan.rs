@@ -4,7 +4,7 @@ use conformance_tests::version::{COMMON, WITH_LISTS};
 use conformance_tests::{Stage, not_run, scenarios};
 use serde_json::{Value, json};
 
-use super::{add, del, host_end, layer2, plain};
+use super::{add, del, gateway, host_end, layer2, plain};
 
 scenarios! { "bridge":
     WITH_LISTS =>
@@ -14,6 +14,10 @@ scenarios! { "bridge":
         a_port_may_keep_the_vlan_of_the_bridge,
         a_trunk_carries_its_vlans_with_their_tags,
         a_trunk_may_have_a_vlan_without_tag,
+        a_vlan_without_tag_may_be_in_the_trunk_too,
+        a_trunk_of_nothing_makes_a_bridge_that_knows_vlans,
+        every_subnet_has_its_gateway_inside_a_vlan,
+        an_old_gateway_inside_a_vlan_gives_way_when_no_pod_uses_it,
         pods_of_different_vlans_do_not_reach_each_other,
         a_second_pod_uses_the_gateway_of_the_first;
 }
@@ -70,6 +74,17 @@ fn a_trunk_may_have_a_vlan_without_tag(stage: &Stage) {
     assert_eq!(attached(stage, keys), [(100, true), (101, false)]);
 }
 
+fn a_vlan_without_tag_may_be_in_the_trunk_too(stage: &Stage) {
+    needs_vlans(stage);
+    let keys = json!({"vlan": 101, "vlanTrunk": [{"id": 101}, {"id": 102}]});
+    assert_eq!(attached(stage, keys), [(101, true), (102, false)]);
+}
+
+fn a_trunk_of_nothing_makes_a_bridge_that_knows_vlans(stage: &Stage) {
+    needs_vlans(stage);
+    assert_eq!(attached(stage, json!({"vlanTrunk": []})), [(1, true)]);
+}
+
 fn a_gateway_inside_a_vlan_has_a_device_of_its_own(stage: &Stage) {
     needs_vlans(stage);
     let config = plain(stage, json!({"vlan": 100}));
@@ -86,6 +101,37 @@ fn a_gateway_inside_a_vlan_has_a_device_of_its_own(stage: &Stage) {
     stage.site.sh("ip netns exec pod1 ping -c 1 -W 2 10.1.2.1");
     del(stage, &config).run().nothing();
     assert_eq!(stage.site.devices(None).len(), 3, "the gateway stays, as the bridge does");
+}
+
+fn every_subnet_has_its_gateway_inside_a_vlan(stage: &Stage) {
+    needs_vlans(stage);
+    stage.site.pod("pod2");
+    let mut config = gateway(stage, &["10.1.2.0/24", "fd00:1::/64", "fd00:2::/64"]);
+    config["vlan"] = 100.into();
+    let result = add(stage, &config).run().result();
+    add(stage, &config).pod("pod2").container("b").run().result();
+    let mut addresses = stage.site.addresses(None, "br0.100");
+    addresses.sort();
+    assert_eq!(addresses, ["10.1.2.1/24", "fd00:1::1/64", "fd00:2::1/64"]);
+    for address in ["10.1.2.1", "fd00:1::1", "fd00:2::1"] {
+        stage.site.sh(&format!("ip netns exec pod2 ping -c 1 -w 5 {address}"));
+    }
+    if stage.at_least("0.4.0") {
+        stage.call("CHECK", "bridge", &config).previous(&result).run().nothing();
+    }
+}
+
+fn an_old_gateway_inside_a_vlan_gives_way_when_no_pod_uses_it(stage: &Stage) {
+    needs_vlans(stage);
+    let config = |subnet| {
+        let mut config = gateway(stage, &[subnet]);
+        config["vlan"] = 100.into();
+        config
+    };
+    add(stage, &config("10.1.2.0/24")).run().result();
+    del(stage, &config("10.1.2.0/24")).run().nothing();
+    add(stage, &config("10.1.3.0/24")).run().result();
+    assert_eq!(stage.site.addresses(None, "br0.100"), ["10.1.3.1/24"]);
 }
 
 fn pods_of_different_vlans_do_not_reach_each_other(stage: &Stage) {
