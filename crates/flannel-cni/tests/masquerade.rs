@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so")]
 
+mod own_run;
 #[path = "portmap/stage.rs"]
 #[allow(dead_code, reason = "a part of it is for portmap")]
 mod stage;

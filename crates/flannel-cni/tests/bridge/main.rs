@@ -1,7 +1,6 @@
 //! The bridge plugin in namespaces of its own, as a runtime calls it: what it answers, what `ip` and `bridge`
 //! see afterwards, and what is left when something goes wrong.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
-#![allow(clippy::print_stderr, reason = "a test that cannot run says so")]
 
 mod check;
 mod concurrent;
@@ -11,6 +10,7 @@ mod frames;
 mod gateway;
 mod housekeeping;
 mod lifecycle;
+#[path = "../own_run/mod.rs"]
+mod own_run;
 mod rules;
 mod stage;
-mod vlan;

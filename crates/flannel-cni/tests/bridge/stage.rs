@@ -15,6 +15,8 @@ use flannel_kernel::netns::{Namespace, run_inside, visit};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::own_run::hide_run;
+
 /// What the plugin said when it failed: the code and the message.
 pub type Refusal = (u64, String);
 
@@ -37,6 +39,7 @@ pub struct Pod {
 /// Runs a test on a host of its own.
 pub fn on_a_host(test: impl FnOnce(&Stage) + Send) {
     run_inside(&Namespace::Fresh, || {
+        hide_run();
         sh("ip link set lo up");
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("bin")).unwrap();

@@ -2,6 +2,9 @@
 //! own, and what Go's plugins answered to the same calls.
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
+#[path = "../own_run/mod.rs"]
+mod own_run;
+
 use std::ffi::OsString;
 use std::fs;
 use std::io::Write;
@@ -12,6 +15,8 @@ use std::sync::mpsc::channel;
 
 use flannel_kernel::netns::{Namespace, run_inside};
 use serde_json::Value;
+
+use own_run::hide_run;
 
 /// The names of the plugins.
 pub const PLUGINS: [&str; 5] = ["flannel", "bridge", "host-local", "portmap", "loopback"];
@@ -147,8 +152,16 @@ impl Call {
         self.stdin(config.to_string())
     }
 
-    /// Makes the call, in the namespace of this thread.
+    /// Makes the call, in the network namespace of this thread, and with a `/run` of its own.
     pub fn run(&self) -> Outcome {
+        let with_own_run = || {
+            hide_run();
+            self.run_here()
+        };
+        std::thread::scope(|scope| scope.spawn(with_own_run).join().unwrap())
+    }
+
+    fn run_here(&self) -> Outcome {
         let mut child = Command::new(&self.program)
             .args(&self.arguments)
             .env_clear()

@@ -8,5 +8,7 @@ mod config;
 mod go;
 mod golden;
 mod leftovers;
+#[path = "../own_run/mod.rs"]
+mod own_run;
 mod stage;
 mod traffic;

@@ -8,19 +8,18 @@ use flannel_cni::plugins::Plugin;
 use flannel_cni::program::answer;
 use flannel_cni::request::Environment;
 use flannel_kernel::netns::{Namespace, run_inside};
-use rustix::thread::UnshareFlags;
 use serde_json::{Value, json};
+
+use crate::own_run::hide_run;
 
 /// What the plugin said when it failed: the code and the message.
 pub type Refusal = (u64, String);
 
 /// Runs a test on a host of its own, with a `/run` of its own, where legacy iptables has its lock.
-#[allow(unsafe_code, reason = "a thread of its own gets mounts of its own")]
 pub fn on_a_host(test: impl FnOnce() + Send) {
     run_inside(&Namespace::Fresh, || {
-        // SAFETY: the descriptors of the thread stay shared.
-        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
-        sh("mount --make-rprivate / && mount -t tmpfs none /run && ip link set lo up");
+        hide_run();
+        sh("ip link set lo up");
         test();
     })
     .unwrap();
