@@ -64,6 +64,7 @@ peers: ## build the Go programs that we are tested against, once, into target/pe
 test-peers: programs lab-programs cni-programs peers ## run the tests that need the Go programs, podman and containerd (root)
 	@scripts/need-packages podman:podman containerd:containerd runc:runc busybox:busybox-static curl:curl
 	CNI_PLUGINS="ours:$(CURDIR)/target/peers/bin" cargo test -p conformance-tests -- --peers
+	KUBE_PEERS="$(CURDIR)/target/peers/bin" cargo test -p flannel-leases --test kubernetes -- --ignored
 
 test-vm: programs lab-programs cni-programs ## run on Debian's kernel, in a virtual machine, what this one may lack
 	scripts/test-vm

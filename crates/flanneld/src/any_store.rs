@@ -20,15 +20,24 @@ pub enum AnyStore {
 }
 
 impl AnyStore {
-    /// Opens it for this node, which asks for its previous subnets again.
-    pub fn open(store: &Store, owner: &str, previous: ByFamily<IpNet>) -> Result<Self, StoreError> {
+    /// Opens it for this node, which asks for its previous subnets again. What is remembered of the nodes saves
+    /// some stores from asking for all of it.
+    pub fn open(
+        store: &Store,
+        owner: &str,
+        previous: ByFamily<IpNet>,
+        remembered: Option<&Snapshot>,
+    ) -> Result<Self, StoreError> {
         match store {
             Store::Directory(dir) => {
                 Directory::open(dir, owner.to_owned(), previous).map(Box::new).map(Self::Directory)
             }
             Store::Etcd(options) => Etcd::open(options.clone(), previous).map(Box::new).map(Self::Etcd),
             Store::Kubernetes(options) => {
-                Kubernetes::open(options.clone()).map(Box::new).map(Self::Kubernetes)
+                let leases =
+                    remembered.into_iter().flat_map(|snapshot| snapshot.peers.iter().chain(&snapshot.own));
+                let store = Kubernetes::open(options.clone())?.remembering(leases.map(|lease| &**lease));
+                Ok(Self::Kubernetes(Box::new(store)))
             }
         }
     }

@@ -129,7 +129,9 @@ fn start_edge(edge: Edge, options: &Options) -> anyhow::Result<()> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("no async runtime")?;
     let previous = previous(Path::new(&options.subnet_file));
-    let store = runtime.block_on(async { AnyStore::open(&options.store, &options.owner, previous) })?;
+    let remembered = edge.link.remembered.as_ref();
+    let store =
+        runtime.block_on(async { AnyStore::open(&options.store, &options.owner, previous, remembered) })?;
     let work = move || runtime.block_on(run_edge(edge, store));
     thread::Builder::new().name("edge".into()).spawn(work).context("no thread for the lease store")?;
     Ok(())
