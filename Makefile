@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench peers test-speed test-vm test-peers fuzz fuzz-build build clean programs shipped pinned lab-programs cni-programs fuzz-tools
+.PHONY: help demo test lint bench peers test-speed test-vm test-peers fuzz fuzz-build build clean programs shipped pinned lab-programs cni-programs store-programs fuzz-tools
 # Verbs share the target folder, so `make lint test` runs them one after the other.
 .NOTPARALLEL:
 
@@ -34,7 +34,7 @@ demo: pinned lab-programs ## build, then see two racks of nodes come up, break a
 	cargo build -p flanneld -p flannel-cni -p flannelctl
 	scripts/as-root target/debug/flannelctl lab demo
 
-test: programs lab-programs cni-programs test-speed ## run every test, those in network namespaces too (root)
+test: programs lab-programs cni-programs store-programs test-speed ## run every test, those in network namespaces too (root)
 	scripts/check-flags
 	cargo test --workspace --no-fail-fast
 
@@ -61,9 +61,10 @@ bench: shipped lab-programs cni-programs peers ## measure against the goals, and
 peers: ## build the Go programs that we are tested against, once, into target/peers/bin
 	@scripts/build-peers
 
-test-peers: programs lab-programs cni-programs peers ## run the tests that need the Go programs, podman and containerd (root)
+test-peers: programs lab-programs cni-programs store-programs peers ## run the tests that need the Go programs, podman and containerd (root)
 	@scripts/need-packages podman:podman containerd:containerd runc:runc busybox:busybox-static curl:curl
 	CNI_PLUGINS="ours:$(CURDIR)/target/peers/bin" cargo test -p conformance-tests -- --peers
+	ETCD="$(CURDIR)/target/peers/bin/etcd" cargo test -p flannel-leases --test etcd
 	KUBE_PEERS="$(CURDIR)/target/peers/bin" cargo test -p flannel-leases --test kubernetes -- --ignored
 
 test-vm: programs lab-programs cni-programs ## run on Debian's kernel, in a virtual machine, what this one may lack
@@ -99,7 +100,11 @@ pinned:
 
 lab-programs:
 	@scripts/need-packages ip:iproute2 bridge:iproute2 ping:iputils-ping unshare:util-linux nsenter:util-linux \
-	    setpriv:util-linux mount:mount tcpdump:tcpdump hostname:hostname kill:procps
+	    setpriv:util-linux mount:mount tcpdump:tcpdump hostname:hostname kill:procps ss:iproute2
+
+# etcd is a store that clusters already have; a lab may run on it.
+store-programs:
+	@scripts/need-packages etcd:etcd-server etcdctl:etcd-client
 
 cni-programs:
 	@scripts/need-packages /usr/lib/cni/bridge:containernetworking-plugins nft:nftables iptables-save:iptables \

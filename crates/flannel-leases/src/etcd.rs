@@ -10,7 +10,6 @@ mod keeper;
 mod keys;
 mod line;
 mod messages;
-mod secret;
 mod table;
 mod tls;
 mod transfer;
@@ -34,8 +33,8 @@ use keys::Keys;
 use table::{Table, any_overlap};
 use watch::Watch;
 
+pub use crate::secret::Secret;
 pub use error::EtcdError;
-pub use secret::Secret;
 pub use transfer::{Contents, StoredLease};
 
 const TTL: Duration = Duration::from_secs(86_400);

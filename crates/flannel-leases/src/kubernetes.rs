@@ -23,7 +23,6 @@ mod notice;
 mod own;
 mod pace;
 mod publish;
-mod secret;
 mod stream;
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ mod error;
 pub mod etcd;
 mod inotify;
 pub mod kubernetes;
+mod secret;
 
 use std::fmt;
 use std::net::IpAddr;

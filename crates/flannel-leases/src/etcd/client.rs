@@ -14,8 +14,8 @@ use super::EtcdOptions;
 use super::error::EtcdError;
 use super::line::{self, ANSWER_LIMIT, Call, Line, Trouble};
 use super::messages::{AUTHENTICATE, AuthenticateRequest, AuthenticateResponse};
-use super::secret::Secret;
 use super::tls::{TlsContent, TlsFiles};
+use crate::secret::Secret;
 
 const LOG_IN: Call = Call { path: AUTHENTICATE, act: "log in", stays_open: false };
 

@@ -8,7 +8,7 @@ use http::uri::Scheme;
 
 use super::error::KubernetesError;
 use super::kubeconfig;
-use super::secret::Secret;
+use crate::secret::Secret;
 
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 

@@ -9,7 +9,7 @@ use yaml_rust2::{Yaml, YamlLoader};
 
 use super::access::{Access, Certificate, Credentials, Material, Server, Trust};
 use super::error::KubernetesError;
-use super::secret::Secret;
+use crate::secret::Secret;
 
 /// Reads a kubeconfig; a URL that is given beside it stands for that of its cluster.
 pub(super) fn read(path: &Path, url: Option<&str>) -> Result<Access, KubernetesError> {

@@ -1,8 +1,8 @@
-//! A text that is never shown: takes a password, and gives it only to whoever asks for it by name.
+//! A text that is never shown: takes a password, a token or a key, and gives it only to whoever asks for it by name.
 
 use std::fmt;
 
-/// A password. Printing it, in any form, prints no part of it.
+/// A password, a token or a key. Printing it, in any form, prints no part of it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
 
