@@ -153,8 +153,9 @@ impl Promise<'_> {
                 let pairs = end.peer == Some(pod.index) && pod.peer == Some(end.index);
                 &*end.kind == "veth" && pairs && end.master == Some(bridge.index)
             };
-            if !found.others.iter().any(is_cable) {
-                faults.push(format!("CNI veth created for bridge {} was not found", self.bridge));
+            match found.others.iter().find(|end| is_cable(end)) {
+                Some(end) => faults.extend(self.cable_fault(end)),
+                None => faults.push(format!("CNI veth created for bridge {} was not found", self.bridge)),
             }
         }
         if found.pod.is_some() {
@@ -183,6 +184,11 @@ impl Promise<'_> {
                 .push(format!("Bridge interface {} has promisc mode {is}, configured {wanted}", self.bridge));
         }
         faults
+    }
+
+    fn cable_fault(&self, end: &Device) -> Option<String> {
+        let promised = self.result.interfaces.iter().find(|one| one.name == end.name.as_str());
+        promised.and_then(|promised| mac_fault("Interface", promised, end))
     }
 
     fn pod_faults(&self, found: Option<&Device>) -> Vec<String> {

@@ -12,6 +12,10 @@ use crate::error::{CniError, code};
 /// The file system on which namespaces lie, whatever path leads to them; what else /proc holds are none.
 const NSFS: u64 = 0x6e73_6673;
 
+/// What says that there is nothing at a path, and for one that is too long or leads through a file, that nothing can
+/// be; a process that ended says the second.
+const ABSENT: [Errno; 4] = [Errno::NOENT, Errno::SRCH, Errno::NAMETOOLONG, Errno::NOTDIR];
+
 /// Our own; that of the thread, since a thread may be in another than its process.
 const OURS: &str = "/proc/thread-self/ns/net";
 
@@ -36,7 +40,7 @@ pub fn find(path: Option<&Path>) -> Result<Sandbox, CniError> {
     let Some(path) = path else { return Ok(Sandbox::Gone) };
     match look(path) {
         Ok(file) => Ok(Sandbox::Open(file)),
-        Err(Fault::Stat(Errno::NOENT | Errno::SRCH)) => Ok(Sandbox::Gone),
+        Err(Fault::Stat(errno)) if ABSENT.contains(&errno) => Ok(Sandbox::Gone),
         Err(Fault::Magic(_)) if fs::metadata(path).is_ok_and(|found| found.is_file()) => Ok(Sandbox::Gone),
         Err(fault) => Err(fault.error(path)),
     }
@@ -117,6 +121,8 @@ mod tests {
         assert_eq!(told(&path), expected);
         assert!(matches!(find(Some(&path)), Ok(Sandbox::Gone)));
         assert!(matches!(find(None), Ok(Sandbox::Gone)));
+        let (long, below) = (folder.path().join("x".repeat(300)), Path::new("/proc/self/status/net"));
+        assert!(matches!((find(Some(&long)), find(Some(below))), (Ok(Sandbox::Gone), Ok(Sandbox::Gone))));
         assert_eq!(refuse_ours(&path), Ok(()));
     }
 

@@ -231,6 +231,8 @@ fn a_cable_that_ends_elsewhere_is_told() {
     assert_eq!(told(|_, found| found.others[0].master = None), cut);
     assert_eq!(told(|_, found| found.others[0].peer = Some(9)), cut);
     assert_eq!(told(|_, found| found.pod.as_mut().unwrap().peer = Some(9)), cut);
+    let other_mac = "Interface veth1 Mac doesn't match: 02:00:00:00:00:05 promised, 02:00:00:00:00:09 found";
+    assert_eq!(told(|_, found| found.others[0].mac = mac(9)), [other_mac]);
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod range;
 mod resolv_conf;
 
 use std::net::IpAddr;
+use std::path::Path;
 
 use ipnet::IpNet;
 
@@ -76,10 +77,15 @@ pub fn add_on(machine: &Machine, request: &Request) -> Result<Attachment, CniErr
     Ok(Attachment { ips, routes: config.routes, dns, ..Attachment::default() })
 }
 
-/// [`del`] on a given machine.
+/// [`del`] on a given machine. What is wrong with ranges or wishes is told, as Go does, but keeps no address.
 pub fn del_on(machine: &Machine, request: &Request) -> Result<(), CniError> {
-    let config = Config::read(request)?;
-    let Some(mut ledger) = Ledger::open(&config.folder, Missing::Leave, machine)? else { return Ok(()) };
+    let folder = config::folder(request)?;
+    let freed = folder.map_or(Ok(()), |folder| free(machine, request, &folder));
+    freed.and(Config::read(request).map(drop))
+}
+
+fn free(machine: &Machine, request: &Request, folder: &Path) -> Result<(), CniError> {
+    let Some(mut ledger) = Ledger::open(folder, Missing::Leave, machine)? else { return Ok(()) };
     let holdings = held_for_sure(&mut ledger, &Owner::new(&request.container_id, &request.ifname))?;
     // An entry with the id alone may be another interface's: only where nothing names ours it is ours.
     let form = holdings.iter().map(|holding| holding.form).find(|form| *form == Form::Whole);
@@ -262,7 +268,7 @@ fn valid(holdings: &[Holding]) -> impl Iterator<Item = IpAddr> {
     holdings.iter().filter(|holding| !holding.standing.is_free()).map(|holding| holding.address)
 }
 
-fn name_servers(path: &std::path::Path) -> Result<Dns, CniError> {
+fn name_servers(path: &Path) -> Result<Dns, CniError> {
     let text = std::fs::read(path)
         .map_err(|error| CniError::internal(format!("cannot read resolvConf {}: {error}", path.display())))?;
     Ok(resolv_conf::parse(&String::from_utf8_lossy(&text)))

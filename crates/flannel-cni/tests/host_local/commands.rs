@@ -186,6 +186,16 @@ fn del_frees_every_address_of_the_container_whatever_the_ranges_are_now() {
 }
 
 #[test]
+fn del_frees_and_then_tells_that_the_ranges_became_wrong() {
+    let place = Place::new();
+    place.add("a", &newest(&place, &one())).unwrap();
+    let wrong = newest(&place, &json!({ "ranges": [[{ "subnet": "10.1.2.7/24" }]] }));
+    let told = place.del("a", &wrong).unwrap_err().msg;
+    assert!(told.starts_with("invalid range set 0: Network has host bits set."), "{told}");
+    assert_eq!(place.reservations(), []);
+}
+
+#[test]
 fn del_of_an_unknown_container_is_done_and_makes_nothing() {
     for version in Version::ALL {
         let place = Place::new();
