@@ -86,6 +86,8 @@ pub enum Match {
     },
     /// It goes to an address of this host.
     DestinationLocal(Is),
+    /// It is a UDP packet of this family that carries a vxlan packet of this network.
+    Vxlan(Family, u32),
     /// Something that we do not judge, in the words of whoever told us.
     Other(Box<str>),
 }

@@ -58,6 +58,14 @@ impl Rules {
         Tools { nftables: self.native.ability(), iptables: programs }
     }
 
+    /// Whether a system can keep tunnel packets from connection tracking; not every kernel has what it takes.
+    pub fn can_untrack(&mut self, system: System, family: Family) -> bool {
+        match system {
+            System::Nftables => self.native.can_untrack(),
+            _ => self.programs(system, family).is_ok_and(|at| self.programs[at].can_untrack()),
+        }
+    }
+
     /// Looks at everything that may be ours while rules are kept in one system: there, and in the others for
     /// what an earlier mode or Go flannel left.
     pub fn look(&mut self, system: System) -> RuleLook {
@@ -119,25 +127,32 @@ impl Rules {
     }
 
     /// Makes changes to the tables of the last look; goes on after a failure, and returns all failures.
+    ///
+    /// What makes rules is done before what only removes them: packets never find neither the old nor the new.
     pub fn apply(&mut self, scope: &RuleScope, changes: &[RuleChange]) -> Vec<RuleFailure> {
+        let (make, remove): (Vec<_>, Vec<_>) = changes.iter().partition(|change| change.to.is_some());
+        let mut failures = self.apply_together(scope, &make);
+        failures.extend(self.apply_together(scope, &remove));
+        failures
+    }
+
+    fn apply_together(&mut self, scope: &RuleScope, changes: &[&RuleChange]) -> Vec<RuleFailure> {
         let mut failures = Vec::new();
-        let mut by_program: Vec<(System, Family, Vec<&RuleChange>)> = Vec::new();
-        for (id, change) in changes.iter().filter_map(|change| Some((change.id()?, change))) {
+        let mut by_program: Vec<((System, Family), Vec<&RuleChange>)> = Vec::new();
+        for (id, change) in changes.iter().filter_map(|change| Some((change.id()?, *change))) {
             if self.is_native(id) {
                 let done = self.native.apply(scope, id, change.to.as_ref());
                 failures.extend(done.err().map(|why| RuleFailure { id: id.clone(), why }));
                 continue;
             }
-            match by_program
-                .iter_mut()
-                .find(|(system, family, _)| (*system, *family) == (id.system, id.family))
-            {
-                Some((.., changes)) => changes.push(change),
-                None => by_program.push((id.system, id.family, vec![change])),
+            let place = (id.system, id.family);
+            match by_program.iter_mut().find(|(known, _)| *known == place) {
+                Some((_, changes)) => changes.push(change),
+                None => by_program.push((place, vec![change])),
             }
         }
-        for (system, family, changes) in by_program {
-            failures.extend(self.restore(scope, (system, family), &changes));
+        for (place, changes) in by_program {
+            failures.extend(self.restore(scope, place, &changes));
         }
         failures
     }

@@ -138,13 +138,13 @@ fn the_chains_that_keep_tunnel_packets_untracked_read_as_meant() {
 	chain notrack-in {
 		comment "chain to keep arriving tunnel packets of flannel untracked"
 		type filter hook prerouting priority raw; policy accept;
-		udp dport 8472 fib daddr type local notrack
+		udp dport 8472 fib daddr type local @th,64,64 & 0x8000000ffffffff == 0x800000000000100 notrack
 	}
 
 	chain notrack-out {
 		comment "chain to keep sent tunnel packets of flannel untracked"
 		type filter hook output priority raw; policy accept;
-		udp dport 8472 notrack
+		udp dport 8472 @th,64,64 & 0x8000000ffffffff == 0x800000000000100 notrack
 	}
 }
 "#;

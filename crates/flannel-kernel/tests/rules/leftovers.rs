@@ -4,7 +4,7 @@ use flannel_kernel::firewall::rules::Rules;
 use flannel_plan::family::ByFamily;
 use flannel_plan::rules::System;
 use flannel_plan::rules::observed::observed;
-use flannel_plan::rules::wish::{PodNet, Wish, desired};
+use flannel_plan::rules::wish::{PodNet, Tunnel, Wish, desired};
 
 use crate::sandbox::sh;
 use crate::{
@@ -95,7 +95,7 @@ fn second(system: System) -> Wish {
     Wish {
         instance: "/run/flannel/blue.env".into(),
         networks: ByFamily { v4: Some(pods), v6: None },
-        untracked: ByFamily { v4: Some(8473), v6: None },
+        untracked: ByFamily { v4: Some(Tunnel { port: 8473, vni: 7 }), v6: None },
         keep_source: vec![net("203.0.113.0/24")],
         ..wish(system)
     }

@@ -7,13 +7,15 @@ mod repair;
 #[path = "../sandbox/mod.rs"]
 mod sandbox;
 mod sets;
+mod traffic;
+mod tunnel;
 mod watch;
 
 use flannel_kernel::firewall::rules::Rules;
 use flannel_plan::family::ByFamily;
 use flannel_plan::rules::found::RuleLook;
 use flannel_plan::rules::observed::{RuleScope, observed};
-use flannel_plan::rules::wish::{PodNet, Wish, desired};
+use flannel_plan::rules::wish::{PodNet, Tunnel, Wish, desired};
 use flannel_plan::rules::{RuleChange, SourcePorts, System, changes};
 use ipnet::IpNet;
 use rustix::thread::UnshareFlags;
@@ -37,7 +39,10 @@ fn wish(system: System) -> Wish {
         masquerade: ByFamily { v4: Some(SourcePorts::Randomised), v6: Some(SourcePorts::Randomised) },
         keep_source: vec![],
         forward: true,
-        untracked: ByFamily { v4: Some(8472), v6: Some(8472) },
+        untracked: ByFamily {
+            v4: Some(Tunnel { port: 8472, vni: 1 }),
+            v6: Some(Tunnel { port: 8472, vni: 1 }),
+        },
     }
 }
 

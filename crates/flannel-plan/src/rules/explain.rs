@@ -205,7 +205,9 @@ impl Packet {
             Match::OutLink(is, name) => judge(*is, self.out_link.as_ref().map(|link| is_named(link, name))),
             // What leaves the host does not go to it, except what goes round by the loopback device.
             Match::DestinationLocal(is) if self.destination.is_loopback() => judge(*is, Some(true)),
-            Match::DestinationLocal(_) | Match::InLink(..) | Match::Other(_) => Answer::Perhaps,
+            Match::DestinationLocal(_) | Match::Vxlan(..) | Match::InLink(..) | Match::Other(_) => {
+                Answer::Perhaps
+            }
         }
     }
 }

@@ -32,8 +32,17 @@ pub struct Wish {
     pub keep_source: Vec<IpNet>,
     /// Whether packets of the pod network are let through.
     pub forward: bool,
-    /// The tunnel's UDP port, by the family below, where tunnel packets are not to be tracked.
-    pub untracked: ByFamily<u16>,
+    /// The tunnel, by the family below it, where its packets are not to be tracked.
+    pub untracked: ByFamily<Tunnel>,
+}
+
+/// A tunnel whose packets are our own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tunnel {
+    /// The UDP port of every node.
+    pub port: u16,
+    /// The number of the network in every packet.
+    pub vni: u32,
 }
 
 /// The pod network of one family as one node sees it.
@@ -90,9 +99,11 @@ impl Wish {
                 _ => vec![],
             },
             Role::Forward => net.filter(|_| self.forward).map(|net| forward(net.cluster)).unwrap_or_default(),
-            Role::UntrackedIn | Role::UntrackedOut => {
-                self.untracked.get(family).map(|port| vec![untrack(role, *port)]).unwrap_or_default()
-            }
+            Role::UntrackedIn | Role::UntrackedOut => self
+                .untracked
+                .get(family)
+                .map(|tunnel| vec![untrack(role, family, tunnel)])
+                .unwrap_or_default(),
         };
         if self.system != System::Nftables {
             rules.iter_mut().for_each(|rule| rule.comment = Some(self.comment(role)));
@@ -162,10 +173,15 @@ fn forward(cluster: IpNet) -> Vec<Rule> {
     matches.map(|it| Rule::new([it], Action::Accept)).into()
 }
 
-/// Tunnel packets always go *to* the port. What passes through to somebody else's port of that number is not
-/// ours, and may have to be translated.
-fn untrack(role: Role, port: u16) -> Rule {
-    let mut matches = vec![Match::Protocol(Is::Equal, UDP), Match::DestinationPort(Is::Equal, port)];
+/// Tunnel packets always go *to* the port. But not all that goes there is ours: what passes through may have to be
+/// translated, and what arrives may be the answer to a pod whose port became that number by masquerade. So the
+/// packet itself has to be one of our network.
+fn untrack(role: Role, family: Family, tunnel: &Tunnel) -> Rule {
+    let mut matches = vec![
+        Match::Protocol(Is::Equal, UDP),
+        Match::DestinationPort(Is::Equal, tunnel.port),
+        Match::Vxlan(family, tunnel.vni),
+    ];
     if role == Role::UntrackedIn {
         matches.push(Match::DestinationLocal(Is::Equal));
     }

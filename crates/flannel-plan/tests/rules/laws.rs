@@ -6,7 +6,7 @@ use flannel_plan::rules::found::{FoundChain, FoundRule, FoundTable, RuleName};
 use flannel_plan::rules::iptables::{rule, text};
 use flannel_plan::rules::observed::{observed_table, tag};
 use flannel_plan::rules::role::Role;
-use flannel_plan::rules::wish::{Wish, desired};
+use flannel_plan::rules::wish::{Tunnel, Wish, desired};
 use flannel_plan::rules::{Action, Rule, System, TableId};
 use proptest::prelude::*;
 
@@ -38,7 +38,7 @@ fn pool(system: System, role: Role) -> Vec<(Author, Rule)> {
     pool.extend(of(&other_wish(system)).into_iter().map(|rule| (Author::OtherDaemon, rule)));
     let mut moved = wish(system);
     moved.networks.v4.as_mut().unwrap().node = net("10.244.200.0/24");
-    moved.untracked.v4 = Some(4789);
+    moved.untracked.v4 = Some(Tunnel { port: 4789, vni: 4096 });
     pool.extend(of(&moved).into_iter().map(|rule| (Author::We, rule)));
     let go = ["-m mark --mark 0x4000 -j RETURN", "! -s 10.244.1.0/24 -d 10.244.0.0/16 -j RETURN"];
     if role == Role::Masquerade {

@@ -11,7 +11,7 @@ use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::rules::edit::{applied, edits};
 use flannel_plan::rules::found::FoundTable;
 use flannel_plan::rules::observed::RuleScope;
-use flannel_plan::rules::wish::{PodNet, Wish, desired};
+use flannel_plan::rules::wish::{PodNet, Tunnel, Wish, desired};
 use flannel_plan::rules::{RuleTable, SourcePorts, System};
 use ipnet::IpNet;
 
@@ -35,7 +35,10 @@ fn wish(system: System) -> Wish {
         masquerade: ByFamily { v4: Some(SourcePorts::Randomised), v6: Some(SourcePorts::Randomised) },
         keep_source: vec![],
         forward: true,
-        untracked: ByFamily { v4: Some(8472), v6: Some(8472) },
+        untracked: ByFamily {
+            v4: Some(Tunnel { port: 8472, vni: 1 }),
+            v6: Some(Tunnel { port: 8472, vni: 1 }),
+        },
     }
 }
 
@@ -45,7 +48,7 @@ fn other_wish(system: System) -> Wish {
     Wish {
         instance: "/run/flannel/blue.env".into(),
         networks: ByFamily { v4: Some(pods("10.99.0.0/16", "10.99.7.0/24")), v6: None },
-        untracked: ByFamily { v4: Some(8473), v6: None },
+        untracked: ByFamily { v4: Some(Tunnel { port: 8473, vni: 7 }), v6: None },
         ..wish(system)
     }
 }

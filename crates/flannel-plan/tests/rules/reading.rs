@@ -112,17 +112,21 @@ COMMIT
 
 #[test]
 fn tunnel_packets_to_this_host_and_from_it_are_not_tracked() {
-    let rules: Vec<String> = desired(&wish(System::IptablesNft))
-        .iter()
-        .filter(|table| &*table.id.name == "raw" && table.id.family == Family::V4)
-        .flat_map(|table| table.chains.iter().flat_map(|chain| chain.rules.iter().map(text)))
-        .collect();
-    let comment = r#"-m comment --comment "flanneld notrack /run/flannel/subnet.env" -j CT --notrack"#;
-    let expected = [
-        format!("-p udp -m udp --dport 8472 -m addrtype --dst-type LOCAL {comment}"),
-        format!("-p udp -m udp --dport 8472 {comment}"),
-    ];
-    assert_eq!(rules, expected);
+    let mut wish = wish(System::IptablesNft);
+    wish.untracked.v6.as_mut().unwrap().vni = 0xff_ffff;
+    let tables = desired(&wish);
+    let rules = |family| -> Vec<String> {
+        let raw = table(&tables, family, "raw");
+        raw.chains.iter().flat_map(|chain| chain.rules.iter().map(text)).collect()
+    };
+    let udp = "-p udp -m udp --dport 8472";
+    let v4 = r#"-m u32 --u32 "0x0>>0x16&0x3c@0x8&0x8000000=0x8000000&&0x0>>0x16&0x3c@0xc=0x100""#;
+    let v6 = r#"-m u32 --u32 "0x30&0x8000000=0x8000000&&0x34=0xffffff00""#;
+    let end = r#"-m comment --comment "flanneld notrack /run/flannel/subnet.env" -j CT --notrack"#;
+    for (family, tunnel) in [(Family::V4, v4), (Family::V6, v6)] {
+        let arriving = format!("{udp} -m addrtype --dst-type LOCAL {tunnel} {end}");
+        assert_eq!(rules(family), [arriving, format!("{udp} {tunnel} {end}")]);
+    }
 }
 
 #[test]

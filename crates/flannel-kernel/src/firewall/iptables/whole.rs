@@ -34,6 +34,13 @@ impl Iptables {
         self.checked(&mut command, Some(script)).map(|_| ())
     }
 
+    /// Whether a script would be understood; none of it is done.
+    pub fn would_restore(&self, script: &str) -> bool {
+        let mut command = Command::new(self.program("-restore"));
+        command.args(["-n", "--test"]);
+        self.checked(&mut command, Some(script)).is_ok()
+    }
+
     /// Whether its masquerade can choose ports at random.
     pub fn knows_random_ports(&self) -> bool {
         let output = run(Command::new(self.program("")).arg("--version"), None);

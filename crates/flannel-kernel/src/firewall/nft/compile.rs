@@ -55,6 +55,11 @@ impl Compiler {
                 self.out.push(Instruction::DestinationType);
                 self.compare(*is, &kind.to_ne_bytes());
             }
+            Statement::Vxlan(vni) => {
+                self.out.push(Instruction::Payload(NFT_PAYLOAD_TRANSPORT_HEADER, 8, 8));
+                self.out.push(Instruction::Bitwise(VXLAN_MASK.into(), vec![0; 8]));
+                self.compare(Is::Equal, &vxlan_header(*vni));
+            }
             Statement::Counter => self.out.push(Instruction::Counter),
             Statement::NoTrack => self.out.push(Instruction::NoTrack),
             Statement::SetMark(value, mask) => self.set_mark(*value, *mask),
@@ -183,6 +188,15 @@ impl Compiler {
         };
         self.out.push(Instruction::Compare(operator, value.into()));
     }
+}
+
+/// Of the header of vxlan: the flag that says that the number is valid, the number, and what is always zero.
+pub(super) const VXLAN_MASK: [u8; 8] = [0x08, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
+
+/// The header of vxlan under its mask.
+pub(super) fn vxlan_header(vni: u32) -> [u8; 8] {
+    let [_, high, middle, low] = vni.to_be_bytes();
+    [0x08, 0, 0, 0, high, middle, low, 0]
 }
 
 /// Where an address stands in the header of its family.

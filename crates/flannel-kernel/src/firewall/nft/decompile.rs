@@ -6,7 +6,7 @@ use flannel_plan::mac::Mac;
 use ipnet::IpNet;
 
 use super::Family;
-use super::compile::ether_type;
+use super::compile::{VXLAN_MASK, ether_type, vxlan_header};
 use super::instruction::Element;
 use super::instruction::Instruction::{self, *};
 use super::statement::{Direction, Is, Protocol, Side, SourcePorts, Statement, Verdict};
@@ -60,6 +60,7 @@ impl Reader {
                 let port = u16::from_be_bytes(*value.first_chunk()?);
                 return Some((2, Some(Statement::DestinationPort(self.transport?, is(*operator)?, port))));
             }
+            [Payload(NFT_PAYLOAD_TRANSPORT_HEADER, 8, 8), following @ ..] => return vxlan(following),
             [Payload(NFT_PAYLOAD_LL_HEADER, 6, 6), Compare(operator, value), ..] => {
                 let mac = Mac(value.as_slice().try_into().ok()?);
                 return Some((2, Some(Statement::EtherSource(is(*operator)?, mac))));
@@ -146,6 +147,15 @@ impl Reader {
             _ => None,
         }
     }
+}
+
+/// The number of the network that a packet of vxlan has to carry.
+fn vxlan(following: &[Instruction]) -> Option<Found> {
+    let [Bitwise(mask, flip), Compare(NFT_CMP_EQ, value), ..] = following else { return None };
+    let [.., high, middle, low, _] = *value.first_chunk::<8>()?;
+    let vni = u32::from_be_bytes([0, high, middle, low]);
+    let plain = *mask == VXLAN_MASK && zero(flip) && *value == vxlan_header(vni);
+    plain.then_some((3, Some(Statement::Vxlan(vni))))
 }
 
 fn dnat(address: IpAddr, following: &[Instruction]) -> Option<Found> {

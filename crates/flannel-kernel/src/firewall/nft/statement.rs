@@ -103,6 +103,8 @@ pub enum Statement {
     DestinationPort(Protocol, Is, u16),
     /// `fib daddr type local`.
     DestinationType(Is, u32),
+    /// `@th,64,64 & 0x08000000ffffffff == VNI`: what UDP carries is a vxlan packet of this network.
+    Vxlan(u32),
     /// `counter`; what it has counted is not part of the rule.
     Counter,
     /// `meta mark set mark & ~MASK | VALUE`: the value, then the mask.

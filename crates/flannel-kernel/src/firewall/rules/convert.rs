@@ -31,7 +31,7 @@ pub(super) fn found(id: TableId, listed: ListedTable) -> FoundTable {
             continue;
         }
         if let Some(chain) = chains.iter_mut().find(|chain| *chain.name == *rule.chain) {
-            chain.rules.push(found_rule(rule));
+            chain.rules.push(found_rule(rule, id.family));
         }
     }
     let set =
@@ -57,11 +57,11 @@ fn is_about(listed: &mut Listed, family: PlanFamily) -> bool {
 }
 
 /// A rule that was listed, as the plan reads it.
-pub(super) fn found_rule(listed: Listed) -> FoundRule {
+pub(super) fn found_rule(listed: Listed, family: PlanFamily) -> FoundRule {
     let comment = listed.rule.any_comment();
     let (mut matches, mut action) = (Vec::new(), Action::Nothing);
     for statement in &listed.rule.statements {
-        match read(statement) {
+        match read(statement, family) {
             Part::Match(it) => matches.push(it),
             Part::Ports(protocol, port) => {
                 matches.push(Match::Protocol(rules::Is::Equal, protocol));
@@ -86,7 +86,7 @@ enum Part {
     Nothing,
 }
 
-fn read(statement: &Statement) -> Part {
+fn read(statement: &Statement, family: PlanFamily) -> Part {
     let other = || Part::Match(Match::Other(format!("{statement:?}").into()));
     match statement {
         Statement::Address(Side::Source, it, net) => Part::Match(Match::Source(is(*it), *net)),
@@ -108,6 +108,7 @@ fn read(statement: &Statement) -> Part {
             Part::Ports(protocol.0, Match::DestinationPort(is(*it), *port))
         }
         Statement::DestinationType(it, LOCAL) => Part::Match(Match::DestinationLocal(is(*it))),
+        Statement::Vxlan(vni) => Part::Match(Match::Vxlan(family, *vni)),
         Statement::Counter | Statement::SetMark(..) => Part::Nothing,
         Statement::NoTrack => Part::Action(Action::Untrack),
         Statement::Masquerade(SourcePorts::Kept) => {
@@ -188,6 +189,7 @@ fn write(it: &Match, protocol: Protocol) -> Statement {
         Match::DestinationPort(is, port) => Statement::DestinationPort(protocol, back(*is), *port),
         Match::Mark { is, value, mask } => Statement::Mark(back(*is), *value, *mask),
         Match::DestinationLocal(is) => Statement::DestinationType(back(*is), LOCAL),
+        Match::Vxlan(_, vni) => Statement::Vxlan(*vni),
         // The kernel refuses it by name: a wish never has such a part.
         Match::Other(text) => Statement::Unknown(text.to_string(), vec![]),
     }

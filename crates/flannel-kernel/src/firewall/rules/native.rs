@@ -12,8 +12,8 @@ use flannel_plan::rules::{System, TableId};
 
 use super::{RulesError, Wanted, convert};
 use crate::firewall::nft::{
-    self, Chain, Hook, Kind, Listed, Nft, NftError, Rule, SourcePorts, Statement, Step, Table, Transaction,
-    fill_set,
+    self, Chain, Hook, Kind, Listed, Nft, NftError, Protocol, Rule, SourcePorts, Statement, Step, Table,
+    Transaction, fill_set,
 };
 
 /// Somebody else may change rules all the time.
@@ -54,6 +54,19 @@ impl Native {
         trial.push(Step::AddChain(table, Chain::base("trial", Kind::Nat, Hook::Postrouting, 100)));
         trial.push(Step::AddRule(table, "trial".to_owned(), masquerade));
         Some(Ability { random_ports: nft.would_commit(&trial).is_ok() })
+    }
+
+    /// Whether the kernel can keep packets from connection tracking by what they carry.
+    pub(super) fn can_untrack(&mut self) -> bool {
+        let table = own(Family::V4);
+        let port = Statement::DestinationPort(Protocol::UDP, nft::Is::Equal, 1);
+        let here = Statement::DestinationType(nft::Is::Equal, nft::LOCAL);
+        let mut trial = Transaction::default();
+        trial.push(Step::AddTable(table, None));
+        trial.push(Step::AddChain(table, Chain::base("trial", Kind::Filter, Hook::Prerouting, -300)));
+        let rule = Rule::new([port, Statement::Vxlan(1), here, Statement::NoTrack]);
+        trial.push(Step::AddRule(table, "trial".to_owned(), rule));
+        self.nft.as_mut().is_some_and(|nft| nft.would_commit(&trial).is_ok())
     }
 
     /// Our own tables, and what the programs of iptables left if rules are kept elsewhere.
@@ -190,7 +203,7 @@ fn left_by_iptables(nft: &mut Nft, family: Family) -> Result<Vec<FoundTable>, Nf
     let mut tables: Vec<FoundTable> = Vec::new();
     for role in Role::ALL {
         let table = of_iptables(role, family);
-        let chains = chains_left(nft, table, role)?;
+        let chains = chains_left(nft, role, family)?;
         let id = TableId { system: System::IptablesNft, family, name: table.name.into() };
         match tables.iter_mut().find(|table| table.id == id) {
             Some(table) => table.chains.extend(chains),
@@ -202,13 +215,14 @@ fn left_by_iptables(nft: &mut Nft, family: Family) -> Result<Vec<FoundTable>, Nf
 }
 
 /// The chain that leads to ours, ours, and then also others' that lead to it: it cannot go while they are there.
-fn chains_left(nft: &mut Nft, table: Table, role: Role) -> Result<Vec<FoundChain>, NftError> {
+fn chains_left(nft: &mut Nft, role: Role, family: Family) -> Result<Vec<FoundChain>, NftError> {
+    let table = of_iptables(role, family);
     let own = role.chain(System::IptablesNft);
     let has_own = nft.has_chain(table, own)?;
     let found = |name: &str, rules: Vec<Listed>| FoundChain {
         name: name.into(),
         base: None,
-        rules: rules.into_iter().map(convert::found_rule).collect(),
+        rules: rules.into_iter().map(|listed| convert::found_rule(listed, family)).collect(),
     };
     let mut chains = vec![found(role.entrance(), nft.rules(table, role.entrance())?)];
     if has_own {

@@ -1,9 +1,9 @@
 //! What the programs of iptables hold, of one flavour and family: run only if something of ours changed.
 
 use flannel_plan::family::Family;
-use flannel_plan::rules::System;
 use flannel_plan::rules::found::FoundTable;
 use flannel_plan::rules::iptables::saved;
+use flannel_plan::rules::{Action, Is, Match, Rule, System};
 
 use super::native::Native;
 use super::{RulesError, family_of, legacy};
@@ -69,6 +69,18 @@ impl Programs {
     /// All tables with everything in them.
     pub(super) fn save(&self) -> Result<Vec<FoundTable>, RulesError> {
         Ok(saved(self.system, self.family, &self.iptables.save_all()?)?)
+    }
+
+    /// Whether the program and the kernel know all parts of a rule for tunnel packets.
+    pub(super) fn can_untrack(&self) -> bool {
+        let matches = [
+            Match::Protocol(Is::Equal, 17),
+            Match::DestinationPort(Is::Equal, 1),
+            Match::DestinationLocal(Is::Equal),
+            Match::Vxlan(self.family, 1),
+        ];
+        let rule = Rule::new(matches, Action::Untrack).comment("trial");
+        self.iptables.would_restore(&format!("*raw\n-A PREROUTING {rule}\nCOMMIT\n"))
     }
 
     /// Makes all changes of a script.

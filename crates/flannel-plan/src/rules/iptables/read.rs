@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::write::{PROTOCOLS, quoted};
+use super::write::{PROTOCOLS, quoted, vxlan};
 use crate::family::Family;
 use crate::rules::found::{FoundChain, FoundRule, FoundTable, RuleName};
 use crate::rules::role::{Base, Hook, Kind};
@@ -236,10 +236,19 @@ fn known_module(name: &str, options: &[&str]) -> Option<Match> {
         ("tcp" | "udp" | "sctp" | "dccp" | "udplite", ["--dport", port]) => {
             port.parse().ok().map(|port| Match::DestinationPort(is, port))
         }
+        ("u32", ["--u32", test]) if is == Is::Equal => vxlan_network(test),
         ("addrtype", ["--dst-type", "LOCAL"]) => Some(Match::DestinationLocal(is)),
         ("set", ["--match-set", set, "dst"]) => Some(Match::DestinationSet(is, (*set).into())),
         _ => None,
     }
+}
+
+/// The network of a test that only vxlan packets of ours pass; it is spelled in one way only.
+fn vxlan_network(test: &str) -> Option<Match> {
+    let (_, value) = test.rsplit_once('=')?;
+    let vni = number(value)? >> 8;
+    let family = Family::BOTH.into_iter().find(|family| vxlan(*family, vni) == test)?;
+    Some(Match::Vxlan(family, vni))
 }
 
 fn other(is: Is, words: &[&str]) -> Match {

@@ -2,6 +2,7 @@
 
 use ipnet::IpNet;
 
+use crate::family::Family;
 use crate::rules::{Action, Is, Match, Rule, SourcePorts};
 
 /// What stands behind the chain in a line of `iptables-save`.
@@ -23,7 +24,8 @@ fn rank(it: &Match) -> u8 {
         Match::OutLink(..) => 3,
         Match::Protocol(..) => 4,
         Match::DestinationPort(..) => 5,
-        Match::DestinationSet(..) | Match::Mark { .. } | Match::DestinationLocal(_) | Match::Other(_) => 6,
+        Match::DestinationSet(..) | Match::Mark { .. } | Match::DestinationLocal(_) => 6,
+        Match::Vxlan(..) | Match::Other(_) => 7,
     }
 }
 
@@ -41,7 +43,20 @@ fn one(rule: &Rule, it: &Match) -> String {
         Match::Mark { is, value, mask: u32::MAX } => format!("-m mark {}--mark {value:#x}", not(*is)),
         Match::Mark { is, value, mask } => format!("-m mark {}--mark {value:#x}/{mask:#x}", not(*is)),
         Match::DestinationLocal(is) => format!("-m addrtype {}--dst-type LOCAL", not(*is)),
+        Match::Vxlan(family, vni) => format!("-m u32 --u32 {}", quoted(&vxlan(*family, *vni))),
         Match::Other(text) => text.to_string(),
+    }
+}
+
+/// What the first eight bytes of a vxlan packet are: a flag that says that the number is valid, and the number.
+/// They stand behind the header of UDP; that of IPv4 says itself how long it is.
+pub(super) fn vxlan(family: Family, vni: u32) -> String {
+    let number = u64::from(vni) << 8;
+    match family {
+        Family::V4 => {
+            format!("0x0>>0x16&0x3c@0x8&0x8000000=0x8000000&&0x0>>0x16&0x3c@0xc={number:#x}")
+        }
+        Family::V6 => format!("0x30&0x8000000=0x8000000&&0x34={number:#x}"),
     }
 }
 
