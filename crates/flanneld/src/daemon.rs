@@ -12,7 +12,6 @@ use flannel_plan::desired;
 use flannel_plan::diff::{Change, diff};
 use flannel_plan::family::ByFamily;
 use flannel_plan::inputs::{Inputs, NodeOptions};
-use flannel_plan::lease::Announcement;
 use flannel_plan::link_name::LinkName;
 use flannel_plan::look::Scope;
 use flannel_plan::ownership::{self, Observed};
@@ -30,7 +29,7 @@ use crate::planned::Planned;
 use crate::reconcile::{self, Admission, Settlement};
 use crate::remembered::Remembered;
 use crate::report::{Pass, Reporter};
-use crate::store_link::{LastWord, Word};
+use crate::store_link::{LastWord, Wanted, Word};
 use crate::trust::Trust;
 use crate::wake::{Advice, Alarm, Damper, Wake};
 
@@ -49,7 +48,7 @@ pub struct Parts<K> {
     /// What the store said last.
     pub word: LastWord,
     /// What the store is to be told of this node.
-    pub wanted: watch::Sender<Option<Announcement>>,
+    pub wanted: watch::Sender<Option<Wanted>>,
     /// What the watch is told to mind.
     pub interest: Arc<RwLock<Interest>>,
     /// Tells everybody else.
@@ -157,7 +156,8 @@ impl<K: Kernel> Daemon<K> {
             backend::announce(config, &underlay, &self.identity.macs(config, heritage, &look)?)?;
         let own = in_force.own_lease(&announcement);
         // While the store's net-conf is not followed, nothing may be claimed by it.
-        self.want(in_force.held_back.is_empty().then_some(announcement));
+        let wanted = Wanted { announcement, config: config.clone() };
+        self.want(in_force.held_back.is_empty().then_some(wanted));
         let own = own.ok_or_else(|| NotYet::NoLease(word.publish_trouble.clone()))?;
         let mut observed = ownership::observed(&scope, &look);
         drop(look);
@@ -193,10 +193,10 @@ impl<K: Kernel> Daemon<K> {
     }
 
     /// Tells the store what it should say of this node, if that is new.
-    fn want(&self, announcement: Option<Announcement>) {
-        self.parts.wanted.send_if_modified(|wanted| {
-            let new = *wanted != announcement;
-            *wanted = announcement;
+    fn want(&self, wanted: Option<Wanted>) {
+        self.parts.wanted.send_if_modified(|before| {
+            let new = *before != wanted;
+            *before = wanted;
             new
         });
     }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use flannel_leases::{LeaseStore, Readiness, Snapshot, StoreError};
+use flannel_plan::config::NetworkConfig;
 use flannel_plan::lease::Announcement;
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -53,10 +54,19 @@ impl LastWord {
     }
 }
 
+/// What the store should say of this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// That.
+    pub announcement: Announcement,
+    /// The net-conf that it was made for: by another one, nothing may be claimed before the loop has judged it.
+    pub config: NetworkConfig,
+}
+
 /// What joins a store and the loop.
 pub struct Link {
     /// What the store should say of this node.
-    pub wanted: watch::Receiver<Option<Announcement>>,
+    pub wanted: watch::Receiver<Option<Wanted>>,
     /// How this node is.
     pub readiness: watch::Receiver<Readiness>,
     /// What an earlier run remembered.
@@ -155,17 +165,19 @@ impl Link {
         });
     }
 
-    fn is_published(&self, wanted: &Announcement) -> bool {
+    fn is_to_be_published(&self, wanted: &Wanted) -> bool {
         self.word.get().snapshot.is_some_and(|snapshot| {
-            !snapshot.own_is_damaged && snapshot.own.as_ref().is_some_and(|own| own.announcement == *wanted)
+            let is_said = snapshot.own.as_ref().is_some_and(|own| own.announcement == wanted.announcement);
+            let is_judged = snapshot.config.as_ref().ok() == Some(&wanted.config);
+            is_judged && (snapshot.own_is_damaged || !is_said)
         })
     }
 
     /// Makes the store say what it should, if it does not.
     async fn announce(&mut self, store: &mut impl LeaseStore, retry: &mut Retry) {
-        let announcement = self.wanted.borrow_and_update().clone();
-        match announcement.filter(|new| !self.is_published(new)) {
-            Some(announcement) => self.publish(store, &announcement, retry).await,
+        let wanted = self.wanted.borrow_and_update().clone();
+        match wanted.filter(|wanted| self.is_to_be_published(wanted)) {
+            Some(wanted) => self.publish(store, &wanted.announcement, retry).await,
             None => retry.reset(),
         }
     }

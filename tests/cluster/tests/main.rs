@@ -16,6 +16,7 @@ mod foreign;
 mod golden;
 mod hostile;
 mod leftovers;
+mod net_conf;
 mod nic;
 mod peers;
 mod reach;
