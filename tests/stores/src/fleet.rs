@@ -5,12 +5,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use cluster_tests::{Cluster, is_ready, options};
-use flannel_lab::{Entry, LabOptions, Node, Store, Topology, wait_for};
+use flannel_lab::{Entry, LabOptions, Node, Relay, Store, Topology, wait_for};
 
 use crate::kernel::last_words;
 use crate::lease::{GoLease, is_at, subnet_of};
 use crate::object::NodeObject;
-use crate::proxy::Proxy;
 
 /// What flannel's annotations begin with.
 pub(crate) const PREFIX: &str = "flannel.alpha.coreos.com";
@@ -59,11 +58,11 @@ impl Fleet {
     }
 
     /// The same behind a cable that can be cut.
-    pub fn kubernetes_behind(name: &str, nodes: usize, net_conf: &str) -> (Self, Proxy) {
+    pub fn kubernetes_behind(name: &str, nodes: usize, net_conf: &str) -> (Self, Relay) {
         let (topology, store) = (Topology::flat(nodes).unwrap(), Store::Kubernetes { programs: None });
         let flanneld_args = ["--kube-api-url", "https://10.0.0.11:6444"].map(str::to_owned).to_vec();
         let fleet = Self::up(name, LabOptions { topology, store, flanneld_args, ..options(net_conf) });
-        let proxy = Proxy::start(&fleet.servers()[0], 6444, 6443);
+        let proxy = Relay::start(&fleet.servers()[0], 6444, 6443).unwrap();
         (fleet, proxy)
     }
 

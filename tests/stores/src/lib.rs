@@ -1,5 +1,5 @@
 //! What the tests of lease stores share: a harness that counts what it cannot run, fleets on a store, leases as Go
-//! writes them, a watch on the kernel, and a cable to the store that can be cut.
+//! writes them, and a watch on the kernel.
 //!
 //! Everything looks from outside, with the programs an operator has, so that no test trusts the code that it tests.
 
@@ -17,7 +17,6 @@ mod harness;
 mod kernel;
 mod lease;
 mod object;
-mod proxy;
 mod scenario;
 mod stand_in;
 
@@ -28,6 +27,5 @@ pub use harness::run;
 pub use kernel::Watch;
 pub use lease::{GoLease, vtep};
 pub use object::NodeObject;
-pub use proxy::Proxy;
 pub use scenario::{Need, Scenario, not_run, tell};
 pub use stand_in::{go_annotations, stand_in};

@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cluster_tests::{Picture, VXLAN, flanneld_path, metrics, options, wait_until};
-use flannel_lab::{LabOptions, Node, Signal, Store, Topology};
+use flannel_lab::{LabOptions, Node, Relay, Signal, Store, Topology};
 use rustix::process::{Pid, kill_process};
-use store_tests::{Fleet, Proxy, scenarios, tell, time_to};
+use store_tests::{Fleet, scenarios, tell, time_to};
 
 scenarios! {
     &[] => two_hundred_daemons_that_start_together_get_two_hundred_subnets, two_daemons_share_each_host;
@@ -25,7 +25,7 @@ fn two_hundred_daemons_that_start_together_get_two_hundred_subnets() {
         LabOptions { topology, store: Store::etcd(1), flanneld_args, ..options(VXLAN) },
     );
     // They cannot be started in one moment on two cores; but they can be let in in one.
-    let gate = Proxy::start(&fleet.servers()[0], 2390, 2379);
+    let gate = Relay::start(&fleet.servers()[0], 2390, 2379).unwrap();
     gate.shut();
     let start = Instant::now();
     thread::scope(|scope| {

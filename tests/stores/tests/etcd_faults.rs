@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use cluster_tests::{VXLAN, options};
-use flannel_lab::{Etcd, LabOptions, Node, Signal, Store, Topology};
-use store_tests::{Calm, Fleet, GoLease, Proxy, scenarios, tell, time_to};
+use flannel_lab::{Etcd, LabOptions, Node, Relay, Signal, Store, Topology};
+use store_tests::{Calm, Fleet, GoLease, scenarios, tell, time_to};
 
 scenarios! {
     &[] => the_leader_of_three_is_killed, the_leader_of_three_hangs, the_first_member_is_cut_off_from_the_majority,
@@ -105,11 +105,11 @@ fn the_only_member_is_killed_and_comes_back() {
 }
 
 /// Two nodes that reach etcd through a cable that can be cut.
-fn cabled(name: &str) -> (Fleet, Proxy) {
+fn cabled(name: &str) -> (Fleet, Relay) {
     let flanneld_args = ["--etcd-endpoints", "http://10.0.0.11:2390"].map(str::to_owned).to_vec();
     let (topology, store) = (Topology::flat(2).unwrap(), Store::etcd(1));
     let fleet = Fleet::up(name, LabOptions { topology, store, flanneld_args, ..options(VXLAN) });
-    let proxy = Proxy::start(&fleet.servers()[0], 2390, 2379);
+    let proxy = Relay::start(&fleet.servers()[0], 2390, 2379).unwrap();
     (fleet.running(), proxy)
 }
 

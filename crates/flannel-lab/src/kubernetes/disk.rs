@@ -34,7 +34,8 @@ impl Kubernetes<'_> {
         program::write(self.file("admin.kubeconfig"), &login)
     }
 
-    pub(super) fn admin_token(&self) -> Result<String> {
+    /// The token of an administrator.
+    pub fn admin_token(&self) -> Result<String> {
         program::read(self.file("admin.token"))
     }
 

@@ -1,19 +1,23 @@
 //! A cable between the nodes and a server's port that can be cut, and that counts what goes through it.
+//!
+//! Runs on threads of the calling program, with sockets in the server's network.
 
 use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use flannel_lab::Node;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// A program on a server that passes every connection on to another port of it.
+use crate::node::Node;
+use crate::{LabError, Result};
+
+/// A port of a server that passes every connection on to another port of it.
 #[derive(Debug)]
-pub struct Proxy {
+pub struct Relay {
     state: Arc<State>,
     listener: TcpListener,
     worker: Option<JoinHandle<()>>,
@@ -25,28 +29,38 @@ struct State {
     is_shut: AtomicBool,
     accepted: AtomicU64,
     /// How many bytes came from the server.
-    down: AtomicU64,
+    received: AtomicU64,
 }
 
-impl Proxy {
+impl State {
+    fn open(&self) -> MutexGuard<'_, Vec<TcpStream>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Relay {
     /// Listens on a server's address and passes on to a port of its 127.0.0.1.
-    pub fn start(server: &Node, port: u16, target: u16) -> Self {
-        let listener =
-            server.inside(|| TcpListener::bind(SocketAddr::new(server.v4(), port))).unwrap().unwrap();
-        let network = File::open(format!("/proc/{}/ns/net", server.pid().unwrap())).unwrap();
-        let (state, ours) = (Arc::new(State::default()), listener.try_clone().unwrap());
+    pub fn start(server: &Node, port: u16, target: u16) -> Result<Self> {
+        let failed = |source| LabError::Enter { name: server.name().to_owned(), source };
+        let address = SocketAddr::new(server.v4(), port);
+        let listener = server.inside(|| TcpListener::bind(address))?.map_err(failed)?;
+        let network = File::open(format!("/proc/{}/ns/net", server.pid().unwrap_or(0))).map_err(failed)?;
+        let (state, ours) = (Arc::new(State::default()), listener.try_clone().map_err(failed)?);
         let shared = Arc::clone(&state);
         let worker = thread::spawn(move || {
             // What this thread starts is in the server's network, too.
-            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-            ours.incoming().map_while(Result::ok).for_each(|client| pass_on(client, target, &shared));
+            if move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).is_ok() {
+                ours.incoming()
+                    .map_while(std::io::Result::ok)
+                    .for_each(|client| pass_on(client, target, &shared));
+            }
         });
-        Self { state, listener, worker: Some(worker) }
+        Ok(Self { state, listener, worker: Some(worker) })
     }
 
     /// Cuts every connection; new ones are taken. Gives how many there were.
     pub fn cut(&self) -> usize {
-        let mut open = self.state.open.lock().unwrap();
+        let mut open = self.state.open();
         open.iter().for_each(|stream| _ = stream.shutdown(Shutdown::Both));
         open.drain(..).count() / 2
     }
@@ -64,7 +78,7 @@ impl Proxy {
 
     /// How many bytes came from the server so far.
     pub fn received(&self) -> u64 {
-        self.state.down.load(Ordering::SeqCst)
+        self.state.received.load(Ordering::SeqCst)
     }
 
     /// How many connections there were so far.
@@ -73,7 +87,7 @@ impl Proxy {
     }
 }
 
-impl Drop for Proxy {
+impl Drop for Relay {
     fn drop(&mut self) {
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
         self.shut();
@@ -81,21 +95,23 @@ impl Drop for Proxy {
     }
 }
 
+/// A server that is down refuses, and so do we, by hanging up.
 fn pass_on(client: TcpStream, target: u16, state: &Arc<State>) {
     let to = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), target);
-    // A server that is down refuses, and so do we, by hanging up.
-    let Some(server) = TcpStream::connect(to).ok().filter(|_| !state.is_shut.load(Ordering::SeqCst)) else {
-        return;
-    };
+    let server = TcpStream::connect(to).ok().filter(|_| !state.is_shut.load(Ordering::SeqCst));
+    let copies = server.as_ref().and_then(|server| {
+        let twice = |stream: &TcpStream| Some([stream.try_clone().ok()?, stream.try_clone().ok()?]);
+        Some((twice(server)?, twice(&client)?))
+    });
+    let (Some(server), Some(([to_server, one], [to_client, other]))) = (server, copies) else { return };
+    // Small messages must not wait for the answer to the last one.
+    let _ = server.set_nodelay(true).and(client.set_nodelay(true));
     state.accepted.fetch_add(1, Ordering::SeqCst);
-    let [to_server, to_client] = [&server, &client].map(|stream| stream.try_clone().unwrap());
-    let mut open = state.open.lock().unwrap();
-    open.extend([&server, &client].map(|stream| stream.try_clone().unwrap()));
-    drop(open);
+    state.open().extend([one, other]);
     let shared = Arc::clone(state);
     thread::spawn(move || copy(client, to_server, |_| {}));
     thread::spawn(move || {
-        copy(server, to_client, |count| _ = shared.down.fetch_add(count, Ordering::SeqCst));
+        copy(server, to_client, |count| _ = shared.received.fetch_add(count, Ordering::SeqCst));
     });
 }
 
@@ -103,8 +119,9 @@ fn pass_on(client: TcpStream, target: u16, state: &Arc<State>) {
 fn copy(mut from: TcpStream, mut to: TcpStream, count: impl Fn(u64)) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
-        count(u64::try_from(length).unwrap());
-        if to.write_all(&buffer[..length]).is_err() {
+        count(u64::try_from(length).unwrap_or_default());
+        let Some(bytes) = buffer.get(..length) else { break };
+        if to.write_all(bytes).is_err() {
             break;
         }
     }
