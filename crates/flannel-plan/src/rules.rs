@@ -11,6 +11,7 @@ pub mod iptables;
 pub mod observed;
 pub mod role;
 pub mod tools;
+pub mod translated;
 pub mod wish;
 mod words;
 

@@ -13,15 +13,17 @@ pub mod watch;
 
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::rules::edit::edits;
+use flannel_plan::rules::explain::Step;
 use flannel_plan::rules::found::{Blind, FoundTable, RuleLook};
 use flannel_plan::rules::observed::RuleScope;
 use flannel_plan::rules::tools::{Ability, Program, Tools};
+use flannel_plan::rules::translated::translation_of;
 use flannel_plan::rules::{RuleChange, RuleTable, System, TableId, iptables as language};
 
 pub use failure::{RuleFailure, RulesError};
 
 use super::iptables::{self, Flavour, Iptables};
-use native::Native;
+use native::{Native, OfIptables};
 use programs::Programs;
 
 /// The rules of this machine, in one network namespace: that of the thread that opened it, and that uses it.
@@ -30,6 +32,7 @@ pub struct Rules {
     programs: Vec<Programs>,
     /// The tables of the last look, which changes are made to.
     found: Vec<FoundTable>,
+    leftovers: legacy::Leftovers,
 }
 
 impl Default for Rules {
@@ -41,7 +44,8 @@ impl Default for Rules {
 impl Rules {
     /// Finds out what there is to look at, in the namespace of this thread.
     pub fn open() -> Self {
-        Self { native: Native::open(), programs: Vec::new(), found: Vec::new() }
+        let (native, leftovers) = (Native::open(), legacy::Leftovers::default());
+        Self { native, programs: Vec::new(), found: Vec::new(), leftovers }
     }
 
     /// The number by which notices name us as their cause; none if the kernel has no nftables.
@@ -74,41 +78,42 @@ impl Rules {
             Ok(tables) => look.tables.extend_from_slice(tables),
             Err(why) => look.blind.extend(Family::BOTH.map(|family| blind(System::Nftables, family, &why))),
         }
+        let check_legacy = self.leftovers.are_due(system);
         for family in Family::BOTH {
-            for place in [System::IptablesNft, System::IptablesLegacy] {
-                // In nftables the leftovers of iptables are found without a program, by `native`.
-                let leftovers = place != system;
-                if leftovers && (place == System::IptablesNft || !legacy::has_ours(family_of(family))) {
-                    continue;
-                }
-                match self.look_by_program(place, family) {
-                    Ok(tables) => look.tables.extend(tables),
-                    Err(why) => look.blind.push(blind(place, family, &why)),
-                }
+            if system == System::IptablesNft {
+                let found = self.look_by_program(system, family);
+                add(&mut look, (system, family), found);
+            }
+            // In nftables the leftovers of iptables are found without a program, by `native`.
+            let legacy = System::IptablesLegacy;
+            if system == legacy || check_legacy && legacy::has_ours(family_of(family)) {
+                self.leftovers.found_some(system);
+                let found = self.look_by_program(legacy, family);
+                add(&mut look, (legacy, family), found);
             }
         }
         self.found.clone_from(&look.tables);
         look
     }
 
-    /// Every chain that may change the source of packets, everybody's, for an explanation.
-    pub fn look_at_nat(&mut self, family: Family) -> RuleLook {
+    /// Every table of a family, everybody's, for an explanation: runs the programs of iptables.
+    pub fn look_at_everything(&mut self, family: Family) -> RuleLook {
         let mut look = RuleLook::default();
-        match self.native.everything(family) {
-            Ok(tables) => look.tables.extend(tables),
-            Err(why) => look.blind.push(blind(System::Nftables, family, &why)),
+        add(&mut look, (System::Nftables, family), self.native.everything(family, OfIptables::LeftOut));
+        match Programs::find(System::IptablesNft, family).and_then(|programs| programs.save()) {
+            Err(RulesError::NoProgram(_)) => {}
+            found => add(&mut look, (System::IptablesNft, family), found),
         }
-        for place in [System::IptablesNft, System::IptablesLegacy] {
-            if place == System::IptablesLegacy && !legacy::is_used(family_of(family)) {
-                continue;
-            }
-            match Programs::find(place, family).and_then(|programs| programs.save()) {
-                Ok(tables) => look.tables.extend(tables),
-                Err(RulesError::NoProgram(_)) if place == System::IptablesNft => {}
-                Err(why) => look.blind.push(blind(place, family, &why)),
-            }
-        }
+        add(&mut look, (System::IptablesLegacy, family), all_legacy(family));
         look
+    }
+
+    /// A rule of this host that translates packets to a UDP port, whoever made it. Reads everything, so it is not
+    /// for every look; a program is run only for tables of legacy iptables.
+    pub fn translation_of(&mut self, family: Family, port: u16) -> Result<Option<Step>, RulesError> {
+        let mut tables = self.native.everything(family, OfIptables::Included)?;
+        tables.extend(all_legacy(family)?);
+        Ok(translation_of(&tables, port))
     }
 
     fn look_by_program(&mut self, system: System, family: Family) -> Result<Vec<FoundTable>, RulesError> {
@@ -190,6 +195,22 @@ impl Rules {
         let empty = FoundTable::empty(id.clone());
         (!edits.is_empty()).then(|| language::script(found.unwrap_or(&empty), &edits))
     }
+}
+
+/// Adds what was found in one place, or that nothing could be seen there.
+fn add(look: &mut RuleLook, (system, family): (System, Family), found: Result<Vec<FoundTable>, RulesError>) {
+    match found {
+        Ok(tables) => look.tables.extend(tables),
+        Err(why) => look.blind.push(blind(system, family, &why)),
+    }
+}
+
+/// Every table of legacy iptables that is in use.
+fn all_legacy(family: Family) -> Result<Vec<FoundTable>, RulesError> {
+    if !legacy::is_used(family_of(family)) {
+        return Ok(vec![]);
+    }
+    Programs::find(System::IptablesLegacy, family)?.save()
 }
 
 fn blind(system: System, family: Family, why: &RulesError) -> Blind {

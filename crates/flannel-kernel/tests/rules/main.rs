@@ -1,6 +1,7 @@
 //! The rules of a node in the real kernel, with `nft` and both flavours of iptables as witnesses.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
+mod explaining;
 mod golden;
 mod leftovers;
 mod repair;

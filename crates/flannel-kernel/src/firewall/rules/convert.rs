@@ -136,7 +136,11 @@ fn read_verdict(verdict: &Verdict) -> Action {
 
 /// What iptables wrote, and what others wrote that we do not judge.
 fn read_unknown(name: &str, statement: &Statement) -> Part {
-    let extension = statement.extension().map(|(name, _)| name);
+    let extension = statement.extension();
+    if let Some(("udp", ports)) = extension.as_ref().map(|(name, bytes)| (name.as_str(), *bytes)) {
+        return read_udp(ports);
+    }
+    let extension = extension.map(|(name, _)| name);
     match (name, extension.as_deref()) {
         (_, Some("comment")) => Part::Nothing, // it is told as the comment of the rule
         ("target", Some("MASQUERADE")) => Part::Action(Action::OtherSource("MASQUERADE".into())),
@@ -149,6 +153,16 @@ fn read_unknown(name: &str, statement: &Statement) -> Part {
         }
         (name, extension) => Part::Match(Match::Other(extension.unwrap_or(name).into())),
     }
+}
+
+/// `struct xt_udp`: the ports that packets come from, and those that they go to.
+fn read_udp(ports: &[u8]) -> Part {
+    let Some([_, _, _, _, a, b, c, d]) = ports.first_chunk::<8>() else { return Part::Nothing };
+    let (first, last) = (u16::from_ne_bytes([*a, *b]), u16::from_ne_bytes([*c, *d]));
+    Part::Match(match (first, last) {
+        (first, last) if first == last => Match::DestinationPort(rules::Is::Equal, first),
+        (first, last) => Match::Other(format!("-m udp --dport {first}:{last}").into()),
+    })
 }
 
 fn is(it: Is) -> rules::Is {

@@ -1,7 +1,9 @@
 //! The tables of legacy iptables without its programs: whether anything of ours is there, and whether it changed.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
 
+use flannel_plan::rules::System;
 use flannel_plan::rules::role::Role;
 
 use crate::Refusal;
@@ -22,6 +24,7 @@ impl Layout {
     }
 }
 
+const SEARCH_EVERY: Duration = Duration::from_secs(60);
 const TABLES: [&str; 3] = ["nat", "filter", "raw"];
 
 /// Whether any table is used at all: looking at one that is not would make it.
@@ -60,4 +63,28 @@ fn mark(family: Family, mut bytes: Vec<u8>) -> u64 {
     let mut hasher = DefaultHasher::new();
     bytes.hash(&mut hasher);
     hasher.finish()
+}
+
+/// When tables of legacy iptables were last searched for what an earlier mode left. They may be large, nobody
+/// tells of changes, and leftovers do not come by themselves.
+#[derive(Default)]
+pub(super) struct Leftovers {
+    searched: Option<(System, Instant)>,
+}
+
+impl Leftovers {
+    pub(super) fn are_due(&mut self, system: System) -> bool {
+        let now = Instant::now();
+        let recent = |(before, at): (System, Instant)| before == system && now - at < SEARCH_EVERY;
+        let due = !self.searched.is_some_and(recent);
+        if due {
+            self.searched = Some((system, now));
+        }
+        due
+    }
+
+    /// They are to go, and it is to be seen that they went.
+    pub(super) fn found_some(&mut self, system: System) {
+        self.searched = self.searched.filter(|_| system == System::IptablesLegacy);
+    }
 }

@@ -26,6 +26,13 @@ pub(super) struct Native {
     last: Option<Last>,
 }
 
+/// Whether tables of iptables are told as nftables sees them: without the names of its matches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum OfIptables {
+    LeftOut,
+    Included,
+}
+
 /// What the last look found.
 struct Last {
     generation: u32,
@@ -83,6 +90,11 @@ impl Native {
         Ok(&last.tables)
     }
 
+    /// The kernel's count of changes at the last look.
+    pub(super) fn generation(&self) -> Option<u32> {
+        self.last.as_ref().map(|last| last.generation)
+    }
+
     /// Whether the last look found this table here.
     pub(super) fn has(&self, id: &TableId) -> bool {
         self.found(id).is_some()
@@ -92,18 +104,22 @@ impl Native {
         self.last.as_ref()?.tables.iter().find(|table| table.id == *id)
     }
 
-    /// All tables of nftables with packets of a family, except those of iptables.
-    pub(super) fn everything(&mut self, family: Family) -> Result<Vec<FoundTable>, RulesError> {
+    /// All tables of nftables with packets of a family.
+    pub(super) fn everything(
+        &mut self,
+        family: Family,
+        of: OfIptables,
+    ) -> Result<Vec<FoundTable>, RulesError> {
         let Some(nft) = &mut self.nft else { return Ok(vec![]) };
         let mut tables = Vec::new();
-        for of in [convert::family(family), nft::Family::Inet] {
-            for listed in nft.tables(of)? {
+        for kind in [convert::family(family), nft::Family::Inet] {
+            for listed in nft.tables(kind)? {
                 let id = TableId { system: System::Nftables, family, name: listed.name.as_str().into() };
                 tables.push(convert::found(id, listed));
             }
         }
         let of_iptables = ["nat", "filter", "raw", "mangle", "security"];
-        tables.retain(|table| !of_iptables.contains(&&*table.id.name));
+        tables.retain(|table| of == OfIptables::Included || !of_iptables.contains(&&*table.id.name));
         Ok(tables)
     }
 

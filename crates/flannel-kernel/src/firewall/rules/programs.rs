@@ -16,7 +16,15 @@ pub(super) struct Programs {
     system: System,
     family: Family,
     iptables: Iptables,
-    last: Option<(Mark, Vec<FoundTable>)>,
+    last: Option<Last>,
+}
+
+/// What the last look found.
+struct Last {
+    /// The kernel's count of changes, where it counts them.
+    generation: Option<u32>,
+    mark: Mark,
+    tables: Vec<FoundTable>,
 }
 
 /// What stays the same as long as nothing of ours changes.
@@ -49,20 +57,31 @@ impl Programs {
     /// The tables with chains that have to do with ours.
     pub(super) fn look(&mut self, native: &mut Native) -> Result<Vec<FoundTable>, RulesError> {
         // What changes between the mark and the reading is seen at the next look: the mark is the older one.
+        let generation = native.generation().filter(|_| self.system == System::IptablesNft);
+        if let Some(last) =
+            self.last.as_ref().filter(|last| last.generation == generation && generation.is_some())
+        {
+            return Ok(last.tables.clone());
+        }
         let mark = match self.system {
             System::IptablesLegacy => {
                 Mark::Bytes(legacy::marks(family_of(self.family)).map_err(RulesError::Legacy)?)
             }
             _ => Mark::Numbers(native.numbers(self.family)?),
         };
-        match &self.last {
-            Some((before, tables)) if *before == mark => return Ok(tables.clone()),
-            _ => self.last = None,
-        }
-        let mut tables = if mark.is_empty() { vec![] } else { self.save()? };
+        let tables = match self.last.take().filter(|last| last.mark == mark) {
+            Some(last) => last.tables,
+            None if mark.is_empty() => vec![],
+            None => self.save_ours()?,
+        };
+        self.last = Some(Last { generation, mark, tables: tables.clone() });
+        Ok(tables)
+    }
+
+    fn save_ours(&self) -> Result<Vec<FoundTable>, RulesError> {
+        let mut tables = self.save()?;
         tables.iter_mut().for_each(FoundTable::keep_ours);
         tables.retain(|table| !table.chains.is_empty());
-        self.last = Some((mark, tables.clone()));
         Ok(tables)
     }
 

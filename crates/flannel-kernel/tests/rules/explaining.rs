@@ -1,0 +1,100 @@
+//! The live rules of a host, everybody's, read for questions about them.
+
+use std::net::IpAddr;
+
+use flannel_kernel::firewall::rules::Rules;
+use flannel_plan::family::Family;
+use flannel_plan::rules::System;
+use flannel_plan::rules::explain::{Fate, Packet, explain_snat};
+
+use crate::sandbox::{ip, sh};
+use crate::{SYSTEMS, in_a_node, in_every_system, settle, wish};
+
+fn packet(source: &str, destination: &str, mark: u32) -> Packet {
+    let (source, destination): (IpAddr, IpAddr) = (ip(source), ip(destination));
+    Packet { source, destination, protocol: Some(17), port: Some(53), mark, out_link: Some("nic".into()) }
+}
+
+#[test]
+fn the_fate_of_a_packet_is_told_from_the_live_rules() {
+    in_every_system(|system| {
+        let mut rules = Rules::open();
+        settle(&mut rules, &wish(system));
+        for (from, to, mark, fate) in [
+            ("10.244.1.5", "198.51.100.9", 0, Fate::Masqueraded),
+            ("10.244.1.5", "10.244.2.7", 0, Fate::Kept),
+            ("10.0.0.21", "10.244.2.7", 0, Fate::Masqueraded),
+            ("10.0.0.21", "10.244.2.7", 0x4001, Fate::Kept),
+            ("198.51.100.9", "10.244.1.5", 0, Fate::Kept),
+            ("fd00:244:0:1::5", "2001:db8::9", 0, Fate::Masqueraded),
+            ("fd00:244:0:1::5", "ff02::fb", 0, Fate::Kept),
+        ] {
+            let look = rules.look_at_everything(Family::of(ip(from)));
+            assert_eq!(look.blind, []);
+            let explanation = explain_snat(&look.tables, &packet(from, to, mark));
+            assert_eq!(explanation.fate, fate, "{system}: {explanation}");
+            assert!(explanation.is_certain(), "{system}: {explanation}");
+        }
+    });
+}
+
+#[test]
+fn rules_of_kube_proxy_and_of_cni_plugins_in_nftables_are_followed() {
+    in_a_node(|| {
+        let mut rules = Rules::open();
+        settle(&mut rules, &wish(System::Nftables));
+        sh("nft add table ip kube-proxy
+            nft add chain ip kube-proxy masquerading
+            nft add rule ip kube-proxy masquerading meta mark '&' 0x4000 == 0 return
+            nft add rule ip kube-proxy masquerading meta mark set mark xor 0x4000
+            nft add rule ip kube-proxy masquerading masquerade fully-random
+            nft add chain ip kube-proxy nat-postrouting '{ type nat hook postrouting priority 100 ; }'
+            nft add rule ip kube-proxy nat-postrouting jump masquerading
+            nft add table inet cni
+            nft add chain inet cni post '{ type nat hook postrouting priority 90 ; }'
+            nft add rule inet cni post ip6 saddr != fd00::1 masquerade
+            nft add rule inet cni post ip saddr 192.0.2.77 ip daddr != 192.0.2.0/24 masquerade");
+        let look = rules.look_at_everything(Family::V4);
+        let decided = |source: &str, mark| {
+            let explanation = explain_snat(&look.tables, &packet(source, "10.244.2.7", mark));
+            let by =
+                explanation.decisive().map(|step| format!("{} {} {}", step.table, step.chain, step.place));
+            (explanation.fate, by.unwrap_or_default())
+        };
+        assert_eq!(decided("10.0.0.21", 0x4000).0, Fate::Masqueraded);
+        assert_eq!(decided("10.0.0.21", 0x4000).1, "nftables ip kube-proxy masquerading 3");
+        let by_cni = (Fate::Masqueraded, "nftables ip cni post 2".to_owned());
+        assert_eq!(decided("192.0.2.77", 0), by_cni);
+    });
+}
+
+#[test]
+fn a_rule_that_translates_the_port_of_the_tunnel_is_found_in_every_system() {
+    for system in SYSTEMS {
+        in_a_node(|| {
+            let mut rules = Rules::open();
+            settle(&mut rules, &wish(system));
+            let found = |rules: &mut Rules| {
+                rules.translation_of(Family::V4, 8472).unwrap().map(|step| step.chain.to_string())
+            };
+            assert_eq!(found(&mut rules), None, "{system}");
+            sh(match system {
+                System::Nftables => {
+                    "nft add table ip theirs
+                     nft add chain ip theirs pre '{ type nat hook prerouting priority -100 ; }'
+                     nft add chain ip theirs ports
+                     nft add rule ip theirs pre jump ports
+                     nft add rule ip theirs ports udp dport 8472 dnat to 10.244.1.5:53"
+                }
+                System::IptablesNft => {
+                    "iptables-nft -t nat -A PREROUTING -p udp --dport 8472 -j DNAT --to-destination 10.244.1.5:53"
+                }
+                System::IptablesLegacy => {
+                    "iptables-legacy -t nat -A PREROUTING -p udp --dport 8472 -j DNAT --to-destination 10.244.1.5:53"
+                }
+            });
+            let chain = if system == System::Nftables { "ports" } else { "PREROUTING" };
+            assert_eq!(found(&mut rules).as_deref(), Some(chain), "{system}");
+        });
+    }
+}
