@@ -66,6 +66,7 @@ test-peers: programs lab-programs cni-programs store-programs peers ## run the t
 	CNI_PLUGINS="ours:$(CURDIR)/target/peers/bin" cargo test -p conformance-tests -- --peers
 	ETCD="$(CURDIR)/target/peers/bin/etcd" cargo test -p flannel-leases --test etcd
 	KUBE_PEERS="$(CURDIR)/target/peers/bin" cargo test -p flannel-leases --test kubernetes -- --ignored
+	ETCD="$(CURDIR)/target/peers/bin/etcd" cargo test -p store-tests -- --peers
 
 test-vm: programs lab-programs cni-programs ## run on Debian's kernel, in a virtual machine, what this one may lack
 	scripts/test-vm
@@ -104,7 +105,7 @@ lab-programs:
 
 # etcd is a store that clusters already have; a lab may run on it.
 store-programs:
-	@scripts/need-packages etcd:etcd-server etcdctl:etcd-client
+	@scripts/need-packages etcd:etcd-server etcdctl:etcd-client openssl:openssl
 
 cni-programs:
 	@scripts/need-packages /usr/lib/cni/bridge:containernetworking-plugins nft:nftables iptables-save:iptables \

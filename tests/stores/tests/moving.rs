@@ -15,14 +15,24 @@ scenarios! {
 }
 
 const ETCD: &str = "http://10.0.0.11:2379";
-/// Folders that all nodes see.
-const FILES: &str = "/var/lib/flannel-store/files";
-const MORE_FILES: &str = "/var/lib/flannel-store/more-files";
+/// What the nodes see of a folder of the lab.
+const FILES: &str = "/var/lib/flannel-store";
 
 /// Runs flannelctl on a node.
 fn flannelctl(node: &Node, words: &[&str]) -> Result<String, String> {
     let program: PathBuf = flanneld_path().with_file_name("flannelctl");
     node.run(&program.display().to_string(), words).map_err(|why| why.to_string())
+}
+
+/// Runs on a node what docs/stores.md says under this name, line by line.
+fn as_documented(node: &Node, name: &str) {
+    let document = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/stores.md");
+    let text = fs::read_to_string(document).unwrap();
+    let block = text.split(&format!("```sh {name}\n")).nth(1).expect(name).split("```").next().unwrap();
+    let folder = flanneld_path().parent().unwrap().display().to_string();
+    for line in block.lines() {
+        node.run("env", [&format!("PATH={folder}:/usr/bin:/bin"), "sh", "-c", line]).unwrap();
+    }
 }
 
 /// Restarts every daemon on another store, one after the other, and sees that nobody else notices.
@@ -48,33 +58,27 @@ fn move_all(fleet: &Fleet, store: &[&str]) {
 fn a_cluster_moves_from_files_to_etcd_and_back_and_no_packet_is_lost() {
     let fleet = Fleet::etcd("moving", 3, 1, VXLAN_DUAL);
     fleet.etcd().unwrap().delete("/coreos.com/network/config").unwrap();
-    let files = fleet.store().join("files");
-    fs::create_dir(&files).unwrap();
-    fs::write(files.join("config.json"), VXLAN_DUAL).unwrap();
+    fs::write(fleet.store().join("config.json"), VXLAN_DUAL).unwrap();
     fleet.nodes().iter().for_each(|node| node.start_on_store(["--lease-dir", FILES]).unwrap());
     fleet.settled();
-    let node = fleet.node("master1");
-    let run = |words: &[&str]| flannelctl(node, words).unwrap();
-    // Files to etcd.
-    run(&["store", "export", "--lease-dir", FILES, "--to", "/run/first.json"]);
-    let said = run(&["store", "import", "--etcd-endpoints", ETCD, "/run/first.json"]);
-    assert_eq!(said, format!("the net-conf and 3 leases are in etcd {ETCD} below /coreos.com/network\n"));
-    let leases = fleet.etcd().unwrap().leases().unwrap();
-    let lives = leases.iter().map(|lease| fleet.etcd().unwrap().time_to_live(lease.lease).unwrap());
+    let (node, etcd) = (fleet.node("master1"), fleet.etcd().unwrap());
+    as_documented(node, "move files to etcd");
+    let leases = etcd.leases().unwrap();
+    let lives = leases.iter().map(|lease| etcd.time_to_live(lease.lease).unwrap());
     assert!(leases.len() == 3 && lives.into_iter().all(|life| life > 80_000), "{leases:?}");
     move_all(&fleet, &["--etcd-endpoints", ETCD]);
-    // Again is harmless, and etcd to other files.
-    run(&["store", "import", "--etcd-endpoints", ETCD, "/run/first.json"]);
-    fs::create_dir(fleet.store().join("more-files")).unwrap();
-    run(&["store", "export", "--etcd-endpoints", ETCD, "--to", "/run/second.json"]);
-    run(&["store", "import", "--lease-dir", MORE_FILES, "/run/second.json"]);
-    move_all(&fleet, &["--lease-dir", MORE_FILES]);
-    // What says something else stays.
-    let export = node.path("/run/second.json");
+    as_documented(node, "move etcd to etcd");
+    move_all(&fleet, &["--etcd-endpoints", ETCD, "--etcd-prefix", "/flannel/blue"]);
+    // Twice is harmless; what says something else stays.
+    as_documented(node, "move etcd to files");
+    as_documented(node, "move etcd to files");
+    let files = format!("{FILES}/new");
+    move_all(&fleet, &["--lease-dir", &files]);
+    let export = node.path("/run/cluster.json");
     let other = fs::read_to_string(&export).unwrap().replace("vxlan", "host-gw");
     fs::write(&export, other).unwrap();
     let refused =
-        flannelctl(node, &["store", "import", "--lease-dir", MORE_FILES, "/run/second.json"]).unwrap_err();
+        flannelctl(node, &["store", "import", "--lease-dir", &files, "/run/cluster.json"]).unwrap_err();
     assert!(refused.contains("says something else; nothing was written"), "{refused}");
 }
 
