@@ -15,6 +15,7 @@ use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::rules::edit::edits;
 use flannel_plan::rules::explain::Step;
 use flannel_plan::rules::found::{Blind, FoundTable, RuleLook};
+use flannel_plan::rules::iptables::Saved;
 use flannel_plan::rules::observed::RuleScope;
 use flannel_plan::rules::tools::{Ability, Program, Tools};
 use flannel_plan::rules::translated::translation_of;
@@ -99,7 +100,9 @@ impl Rules {
     /// Every table of a family, everybody's, for an explanation: runs the programs of iptables.
     pub fn look_at_everything(&mut self, family: Family) -> RuleLook {
         let mut look = RuleLook::default();
-        add(&mut look, (System::Nftables, family), self.native.everything(family, OfIptables::LeftOut));
+        let native = self.native.everything(family, OfIptables::LeftOut);
+        let native = native.map(|tables| Saved { tables, unreadable: vec![] });
+        add(&mut look, (System::Nftables, family), native);
         match Programs::find(System::IptablesNft, family).and_then(|programs| programs.save()) {
             Err(RulesError::NoProgram(_)) => {}
             found => add(&mut look, (System::IptablesNft, family), found),
@@ -112,11 +115,11 @@ impl Rules {
     /// for every look; a program is run only for tables of legacy iptables.
     pub fn translation_of(&mut self, family: Family, port: u16) -> Result<Option<Step>, RulesError> {
         let mut tables = self.native.everything(family, OfIptables::Included)?;
-        tables.extend(all_legacy(family)?);
+        tables.extend(all_legacy(family)?.tables);
         Ok(translation_of(&tables, port))
     }
 
-    fn look_by_program(&mut self, system: System, family: Family) -> Result<Vec<FoundTable>, RulesError> {
+    fn look_by_program(&mut self, system: System, family: Family) -> Result<Saved, RulesError> {
         let at = self.programs(system, family)?;
         self.programs[at].look(&mut self.native)
     }
@@ -178,7 +181,7 @@ impl Rules {
         let done = self.programs(system, family).and_then(|at| self.programs[at].restore(&script));
         let Err(why) = done else { return vec![] };
         // Some of the tables may be done: only a look tells which.
-        let now = self.look_by_program(system, family).unwrap_or_default();
+        let now = self.look_by_program(system, family).unwrap_or_default().tables;
         let failed = changes.iter().filter_map(|change| Some((change.id()?, change.to.as_ref()))).filter(
             |(id, to)| {
                 let found = now.iter().find(|table| table.id == **id);
@@ -197,25 +200,31 @@ impl Rules {
     }
 }
 
-/// Adds what was found in one place, or that nothing could be seen there.
-fn add(look: &mut RuleLook, (system, family): (System, Family), found: Result<Vec<FoundTable>, RulesError>) {
+/// Adds what was found in one place, and where nothing could be seen.
+fn add(look: &mut RuleLook, (system, family): (System, Family), found: Result<Saved, RulesError>) {
     match found {
-        Ok(tables) => look.tables.extend(tables),
+        Ok(Saved { tables, unreadable }) => {
+            look.tables.extend(tables);
+            look.blind.extend(unreadable.into_iter().map(|table| {
+                let why = RulesError::Unreadable(table.clone());
+                Blind { table: Some(table), ..blind(system, family, &why) }
+            }));
+        }
         Err(why) => look.blind.push(blind(system, family, &why)),
     }
 }
 
 /// Every table of legacy iptables that is in use.
-fn all_legacy(family: Family) -> Result<Vec<FoundTable>, RulesError> {
+fn all_legacy(family: Family) -> Result<Saved, RulesError> {
     if !legacy::is_used(family_of(family)) {
-        return Ok(vec![]);
+        return Ok(Saved::default());
     }
     Programs::find(System::IptablesLegacy, family)?.save()
 }
 
 fn blind(system: System, family: Family, why: &RulesError) -> Blind {
     let why = why.hint().map_or_else(|| why.to_string(), |hint| format!("{why}; {hint}"));
-    Blind { system, family, why }
+    Blind { system, family, table: None, why }
 }
 
 fn program(found: &Iptables) -> Program {

@@ -1,7 +1,8 @@
 //! What others do to our rules is seen and put right, and theirs stay.
 
 use flannel_kernel::firewall::rules::Rules;
-use flannel_plan::rules::System;
+use flannel_plan::rules::wish::desired;
+use flannel_plan::rules::{System, changes};
 
 use crate::sandbox::sh;
 use crate::{due, in_a_node, in_every_system, listing, look, nothing, programs, scope, settle, wish};
@@ -142,18 +143,21 @@ fn switched_off_everything_is_gone() {
 }
 
 #[test]
-fn a_table_that_iptables_cannot_read_is_said_and_left_alone() {
+fn a_table_that_iptables_cannot_read_is_said_and_left_alone_and_the_others_are_kept() {
     in_a_node(|| {
         let mut rules = Rules::open();
-        settle(&mut rules, &wish(System::IptablesNft));
-        sh("nft insert rule ip nat FLANNEL-POSTRTG ip daddr 10.0.0.1-10.0.0.9 fib saddr type local accept");
         let wish = wish(System::IptablesNft);
+        settle(&mut rules, &wish);
+        sh("nft insert rule ip nat FLANNEL-POSTRTG ip daddr 10.0.0.1-10.0.0.9 fib saddr type local accept
+            iptables-nft -t filter -F FLANNEL-FWD");
         let look = rules.look(System::IptablesNft);
-        let why = &look.blind[0].why;
-        assert!(why.contains("cannot read its table nat") && why.contains("EnableNFTables"), "{why}");
-        let due =
-            flannel_plan::rules::changes(&scope(&wish), &flannel_plan::rules::wish::desired(&wish), &look);
-        assert_eq!(due, []);
+        let [blind] = &look.blind[..] else { panic!("{:?}", look.blind) };
+        assert!(blind.why.contains("cannot read its table nat") && blind.why.contains("EnableNFTables"));
+        let due = changes(&scope(&wish), &desired(&wish), &look);
+        let tables: Vec<String> = due.iter().map(|change| change.id().unwrap().to_string()).collect();
+        assert_eq!(tables, ["iptables filter"]);
+        assert!(rules.apply(&scope(&wish), &due).is_empty());
+        assert_eq!(changes(&scope(&wish), &desired(&wish), &rules.look(System::IptablesNft)), []);
     });
 }
 

@@ -23,6 +23,8 @@ pub struct Blind {
     pub system: System,
     /// The family.
     pub family: Family,
+    /// The table; none if it is all of them.
+    pub table: Option<Box<str>>,
     /// Why, with a way out where one is known.
     pub why: String,
 }
@@ -30,7 +32,10 @@ pub struct Blind {
 impl RuleLook {
     /// Why a table could not be looked at; none if it could.
     pub fn blind_to(&self, id: &TableId) -> Option<&str> {
-        let here = |blind: &&Blind| (blind.system, blind.family) == (id.system, id.family);
+        let here = |blind: &&Blind| {
+            (blind.system, blind.family) == (id.system, id.family)
+                && blind.table.as_ref().is_none_or(|table| *table == id.name)
+        };
         self.blind.iter().find(here).map(|blind| blind.why.as_str())
     }
 }

@@ -9,7 +9,7 @@ use super::System;
 use super::edit::{Edit, jump};
 use super::found::{FoundTable, RuleName};
 
-pub use read::{Saved, SavedError, rule, saved, words};
+pub use read::{CutOff, Saved, rule, saved, words};
 pub use write::text;
 
 /// The steps for one table as a script for `iptables-restore --noflush`.

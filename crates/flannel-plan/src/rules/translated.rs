@@ -77,7 +77,7 @@ mod tests {
             "*nat\n:PREROUTING ACCEPT [0:0]\n:PORTS - [0:0]\n:UNUSED - [0:0]\n-A PREROUTING -j PORTS\n-A {rule}\nCOMMIT\n\
              *filter\n:FORWARD ACCEPT [0:0]\n-A FORWARD -p udp -m udp --dport 8472 -j ACCEPT\nCOMMIT\n"
         );
-        let tables = saved(System::IptablesNft, Family::V4, &output).unwrap();
+        let tables = saved(System::IptablesNft, Family::V4, &output).unwrap().tables;
         translation_of(&tables, 8472).map(|step| format!("{} {}", step.chain, step.place))
     }
 

@@ -91,7 +91,7 @@ fn what_go_left_in_iptables_is_adopted_without_a_change() {
     for (node, wish) in nodes().into_iter().filter(|(_, wish)| wish.system.is_iptables()) {
         let found: Vec<FoundTable> = Family::BOTH
             .into_iter()
-            .flat_map(|family| saved(wish.system, family, &captured(&node, family)).unwrap())
+            .flat_map(|family| saved(wish.system, family, &captured(&node, family)).unwrap().tables)
             .collect();
         assert_eq!(observed(&scope(&wish), &found), desired(&wish), "{node:?}");
     }

@@ -12,7 +12,7 @@ use flannel_plan::rules::wish::desired;
 use crate::{SYSTEMS, other_wish, scope, settle, wish};
 
 fn read(output: &str) -> Vec<FoundTable> {
-    saved(System::IptablesNft, Family::V4, output).unwrap()
+    saved(System::IptablesNft, Family::V4, output).unwrap().tables
 }
 
 #[test]

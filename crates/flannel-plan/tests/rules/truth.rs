@@ -67,7 +67,7 @@ fn packets() -> Vec<(String, Packet, Fate)> {
 /// iptables has the chain that leads to ours even if nobody looked at it yet.
 fn with_policies(mut tables: Vec<FoundTable>) -> Vec<FoundTable> {
     let empty = "*nat\n:POSTROUTING ACCEPT [0:0]\nCOMMIT\n";
-    let base = saved(System::IptablesNft, Family::V4, empty).unwrap()[0].chains[0].base;
+    let base = saved(System::IptablesNft, Family::V4, empty).unwrap().tables[0].chains[0].base;
     let entrances = tables.iter_mut().flat_map(|table| &mut table.chains);
     entrances.filter(|chain| &*chain.name == "POSTROUTING").for_each(|chain| chain.base = base);
     tables
@@ -148,7 +148,7 @@ fn rules_of_others_decide_too_and_what_is_not_known_is_said() {
 -A FLANNEL-POSTRTG -m mark --mark 0x4000/0x4000 -m comment --comment "flanneld masq" -j RETURN
 COMMIT
 "#;
-    let tables = saved(System::IptablesNft, Family::V4, output).unwrap();
+    let tables = saved(System::IptablesNft, Family::V4, output).unwrap().tables;
     let marked = explain_snat(&tables, &packet("10.0.0.21", "10.244.2.7", 0x4000));
     assert_eq!(marked.fate, Fate::Masqueraded);
     assert_eq!(&*marked.decisive().unwrap().chain, "KUBE-POSTROUTING");

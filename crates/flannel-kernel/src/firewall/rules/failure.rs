@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flannel_plan::rules::TableId;
-use flannel_plan::rules::iptables::SavedError;
+use flannel_plan::rules::iptables::CutOff;
 
 use crate::Refusal;
 use crate::firewall::iptables::IptablesError;
@@ -18,18 +18,18 @@ pub enum RulesError {
     /// A program of iptables fails.
     #[error(transparent)]
     Iptables(Arc<IptablesError>),
-    /// What a program of iptables prints is not what is there.
+    /// What a program of iptables prints is not all that is there.
     #[error(transparent)]
-    Saved(#[from] SavedError),
+    CutOff(#[from] CutOff),
+    /// A table holds rules that iptables cannot show, so what it shows is not what is there.
+    #[error("iptables cannot read its table {0}: another program wrote rules there by nftables")]
+    Unreadable(Box<str>),
     /// The tables of legacy iptables cannot be read.
     #[error("cannot read the tables of legacy iptables: {0}")]
     Legacy(Refusal),
     /// There are rules, or there should be, and no program for them.
     #[error("there is no program {0}")]
     NoProgram(&'static str),
-    /// The kernel has no nftables.
-    #[error("this kernel has no nftables")]
-    NoNftables,
 }
 
 impl From<IptablesError> for RulesError {
@@ -43,7 +43,7 @@ impl RulesError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Nft(why) => why.hint().map(str::to_owned),
-            Self::Saved(SavedError::Incompatible(table)) => Some(format!(
+            Self::Unreadable(table) => Some(format!(
                 "list it with `nft list table ip {table}`, and move what is not from iptables to a table of its own; \
                  or set EnableNFTables in net-conf.json"
             )),
@@ -53,8 +53,7 @@ impl RulesError {
             Self::NoProgram(_) => {
                 Some("install it (package iptables), or set EnableNFTables in net-conf.json".to_owned())
             }
-            Self::NoNftables => Some("load it with `modprobe nf_tables nft_chain_nat`".to_owned()),
-            Self::Iptables(_) | Self::Saved(_) | Self::Legacy(_) => None,
+            Self::Iptables(_) | Self::CutOff(_) | Self::Legacy(_) => None,
         }
     }
 }

@@ -20,7 +20,8 @@ use crate::firewall::nft::{
 const MOST_TRIES: usize = 5;
 
 pub(super) struct Native {
-    nft: Option<Nft>,
+    /// The way to nftables, or why there is none.
+    nft: Result<Nft, NftError>,
     /// Where rules are kept, said by whoever looked last.
     system: System,
     last: Option<Last>,
@@ -43,17 +44,17 @@ struct Last {
 impl Native {
     pub(super) fn open() -> Self {
         // Without nftables in the kernel the socket opens, and only the first question fails.
-        let nft = Nft::open().ok().and_then(|mut nft| nft.generation().is_ok().then_some(nft));
+        let nft = Nft::open().and_then(|mut nft| nft.generation().map(|_| nft));
         Self { nft, system: System::Nftables, last: None }
     }
 
     pub(super) fn port_id(&self) -> Option<u32> {
-        self.nft.as_ref().map(Nft::port_id)
+        self.nft.as_ref().ok().map(Nft::port_id)
     }
 
     /// What the kernel's nftables can do: tried, and taken back.
     pub(super) fn ability(&mut self) -> Option<Ability> {
-        let nft = self.nft.as_mut()?;
+        let nft = self.nft.as_mut().ok()?;
         let table = own(Family::V4);
         let masquerade = Rule::new([Statement::Masquerade(SourcePorts::Randomised)]);
         let mut trial = Transaction::default();
@@ -73,13 +74,17 @@ impl Native {
         trial.push(Step::AddChain(table, Chain::base("trial", Kind::Filter, Hook::Prerouting, -300)));
         let rule = Rule::new([port, Statement::Vxlan(1), here, Statement::NoTrack]);
         trial.push(Step::AddRule(table, "trial".to_owned(), rule));
-        self.nft.as_mut().is_some_and(|nft| nft.would_commit(&trial).is_ok())
+        self.nft.as_mut().is_ok_and(|nft| nft.would_commit(&trial).is_ok())
     }
 
     /// Our own tables, and what the programs of iptables left if rules are kept elsewhere.
     pub(super) fn look(&mut self, system: System) -> Result<&[FoundTable], RulesError> {
         self.system = system;
-        let Some(nft) = &mut self.nft else { return Ok(&[]) };
+        let nft = match &mut self.nft {
+            Ok(nft) => nft,
+            Err(why) if why.says_there_is_none() => return Ok(&[]),
+            Err(why) => return Err(why.clone().into()),
+        };
         let mut generation = nft.generation()?;
         let known = self.last.take().filter(|last| (last.generation, last.system) == (generation, system));
         let tables = match known {
@@ -110,7 +115,7 @@ impl Native {
         family: Family,
         of: OfIptables,
     ) -> Result<Vec<FoundTable>, RulesError> {
-        let Some(nft) = &mut self.nft else { return Ok(vec![]) };
+        let Ok(nft) = &mut self.nft else { return Ok(vec![]) };
         let mut tables = Vec::new();
         for kind in [convert::family(family), nft::Family::Inet] {
             for listed in nft.tables(kind)? {
@@ -125,7 +130,7 @@ impl Native {
 
     /// The numbers of the rules that concern us in the tables of iptables: as long as they stay, nothing changed.
     pub(super) fn numbers(&mut self, family: Family) -> Result<Vec<Option<Vec<u64>>>, RulesError> {
-        let nft = self.nft.as_mut().ok_or(RulesError::NoNftables)?;
+        let nft = self.nft.as_mut().map_err(|why| why.clone())?;
         let mut numbers = Vec::new();
         for role in Role::ALL {
             let table = of_iptables(role, family);
@@ -149,7 +154,7 @@ impl Native {
             self.look(self.system)?;
             let steps = self.transaction(scope, id, want);
             let generation = self.last.as_ref().map(|last| last.generation);
-            let nft = self.nft.as_mut().ok_or(RulesError::NoNftables)?;
+            let nft = self.nft.as_mut().map_err(|why| why.clone())?;
             outcome = nft.commit_at(&steps, generation).map_err(RulesError::from);
             match &outcome {
                 Err(RulesError::Nft(why)) if why.is_a_race() => {}

@@ -2,7 +2,7 @@
 
 use flannel_plan::family::Family;
 use flannel_plan::rules::found::FoundTable;
-use flannel_plan::rules::iptables::saved;
+use flannel_plan::rules::iptables::{Saved, saved};
 use flannel_plan::rules::{Action, Is, Match, Rule, System};
 
 use super::native::Native;
@@ -24,7 +24,7 @@ struct Last {
     /// The kernel's count of changes, where it counts them.
     generation: Option<u32>,
     mark: Mark,
-    tables: Vec<FoundTable>,
+    saved: Saved,
 }
 
 /// What stays the same as long as nothing of ours changes.
@@ -55,13 +55,13 @@ impl Programs {
     }
 
     /// The tables with chains that have to do with ours.
-    pub(super) fn look(&mut self, native: &mut Native) -> Result<Vec<FoundTable>, RulesError> {
+    pub(super) fn look(&mut self, native: &mut Native) -> Result<Saved, RulesError> {
         // What changes between the mark and the reading is seen at the next look: the mark is the older one.
         let generation = native.generation().filter(|_| self.system == System::IptablesNft);
         if let Some(last) =
             self.last.as_ref().filter(|last| last.generation == generation && generation.is_some())
         {
-            return Ok(last.tables.clone());
+            return Ok(last.saved.clone());
         }
         let mark = match self.system {
             System::IptablesLegacy => {
@@ -69,24 +69,24 @@ impl Programs {
             }
             _ => Mark::Numbers(native.numbers(self.family)?),
         };
-        let tables = match self.last.take().filter(|last| last.mark == mark) {
-            Some(last) => last.tables,
-            None if mark.is_empty() => vec![],
+        let saved = match self.last.take().filter(|last| last.mark == mark) {
+            Some(last) => last.saved,
+            None if mark.is_empty() => Saved::default(),
             None => self.save_ours()?,
         };
-        self.last = Some(Last { generation, mark, tables: tables.clone() });
-        Ok(tables)
+        self.last = Some(Last { generation, mark, saved: saved.clone() });
+        Ok(saved)
     }
 
-    fn save_ours(&self) -> Result<Vec<FoundTable>, RulesError> {
-        let mut tables = self.save()?;
-        tables.iter_mut().for_each(FoundTable::keep_ours);
-        tables.retain(|table| !table.chains.is_empty());
-        Ok(tables)
+    fn save_ours(&self) -> Result<Saved, RulesError> {
+        let mut saved = self.save()?;
+        saved.tables.iter_mut().for_each(FoundTable::keep_ours);
+        saved.tables.retain(|table| !table.chains.is_empty());
+        Ok(saved)
     }
 
     /// All tables with everything in them.
-    pub(super) fn save(&self) -> Result<Vec<FoundTable>, RulesError> {
+    pub(super) fn save(&self) -> Result<Saved, RulesError> {
         Ok(saved(self.system, self.family, &self.iptables.save_all()?)?)
     }
 

@@ -1,7 +1,7 @@
 //! What `iptables-save` prints, read back: of both flavours, with and without counters.
 //!
 //! A part of a rule that we do not know is kept in its words. Nothing here fails on a strange rule; a table that
-//! the program could not print is an error, as it would look empty.
+//! the program could not print is named, as it would look empty.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,48 +14,46 @@ use crate::rules::found::{FoundChain, FoundRule, FoundTable, RuleName};
 use crate::rules::role::{Base, Hook, Kind};
 use crate::rules::{Action, Is, Match, Rule, SourcePorts, System, TableId};
 
-/// All tables of one family.
-pub type Saved = Vec<FoundTable>;
-
-/// Why the output cannot be trusted.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum SavedError {
-    /// The table holds rules that iptables cannot show, so what it shows is not what is there.
-    #[error("iptables cannot read its table {0}: another program wrote rules there by nftables")]
-    Incompatible(String),
-    /// The output is cut off.
-    #[error("iptables-save stopped within table {0}")]
-    CutOff(String),
+/// What is in the tables of one family.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Saved {
+    /// The tables.
+    pub tables: Vec<FoundTable>,
+    /// The names of tables that hold rules which iptables cannot show: there is no telling what is in them.
+    pub unreadable: Vec<Box<str>>,
 }
 
+/// The output is cut off, so that a chain may look empty that is not.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("iptables-save stopped within table {0}")]
+pub struct CutOff(pub String);
+
 /// Reads the output of `iptables-save`.
-pub fn saved(system: System, family: Family, output: &str) -> Result<Saved, SavedError> {
-    let mut tables = Vec::new();
+pub fn saved(system: System, family: Family, output: &str) -> Result<Saved, CutOff> {
+    let mut saved = Saved::default();
     let mut open: Option<Open> = None;
     for line in output.lines() {
-        if let Some(name) = incompatible(line) {
-            return Err(SavedError::Incompatible(name.to_owned()));
-        }
         if let Some(name) = line.strip_prefix('*') {
             let table = FoundTable::empty(TableId { system, family, name: name.into() });
             open = Some(Open { table, places: BTreeMap::new() });
         } else if line == "COMMIT" {
-            tables.extend(open.take().map(|open| open.table));
+            saved.tables.extend(open.take().map(|open| open.table));
         } else if let Some(open) = &mut open {
             open.read(line);
+        } else {
+            saved.unreadable.extend(unreadable(line));
         }
     }
     match open {
-        Some(open) => Err(SavedError::CutOff(open.table.id.name.into())),
-        None => Ok(tables),
+        Some(open) => Err(CutOff(open.table.id.name.into())),
+        None => Ok(saved),
     }
 }
 
-/// The flavour of nftables says so in a comment, and fails nothing.
-fn incompatible(line: &str) -> Option<&str> {
+/// The flavour of nftables says in a comment that it cannot show a table, and fails nothing.
+fn unreadable(line: &str) -> Option<Box<str>> {
     let (name, rest) = line.strip_prefix("# Table `")?.split_once('\'')?;
-    let of_iptables = ["nat", "filter", "raw", "mangle", "security"].contains(&name);
-    (of_iptables && rest.contains("incompatible")).then_some(name)
+    rest.contains("incompatible").then(|| name.into())
 }
 
 /// A table that is being read, and where its chains are: kube-proxy may have made thousands.
