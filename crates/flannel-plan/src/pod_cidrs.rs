@@ -106,6 +106,6 @@ mod tests {
         let outside = ByFamily { v4: Some(net("10.42.1.0/24")), v6: None };
         let expected = Misfit::Outside { subnet: net("10.42.1.0/24"), network: net("10.244.0.0/16") };
         assert_eq!(fitting(&outside, &v4), Err(expected));
-        assert_eq!(fitting(&ByFamily { v4: Some(net("10.244.0.0/16")), v6: None }, &v4).is_ok(), true);
+        assert!(fitting(&ByFamily { v4: Some(net("10.244.0.0/16")), v6: None }, &v4).is_ok());
     }
 }
