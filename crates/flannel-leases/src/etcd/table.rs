@@ -303,9 +303,11 @@ fn read_lease(name: &str, kv: &KeyValue) -> Result<Lease, String> {
         std::str::from_utf8(&kv.value).map_err(|_| "cannot be read: its value is no text".to_owned())?;
     let announcement =
         Announcement::from_etcd(name, value).map_err(|why| format!("cannot be read: {why}"))?;
+    // `{}` and `[]` can be read, too, but say nothing: whose subnet it is, and where packets go.
     let address = announcement.public.v4.or(announcement.public.v6);
+    let address = address.ok_or("cannot be read: it names no PublicIP")?;
     Ok(Lease {
-        owner: address.map_or_else(|| name.to_owned(), |address| address.to_string()),
+        owner: address.to_string(),
         subnets,
         announcement,
         since: u64::try_from(kv.create_revision).unwrap_or_default(),

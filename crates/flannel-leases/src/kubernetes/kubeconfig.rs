@@ -191,11 +191,11 @@ mod tests {
     fn json_is_taken_and_so_is_an_address_in_place_of_the_files() {
         let json = r#"{"current-context":"a","contexts":[{"name":"a","context":{"cluster":"b","user":"c"}}],
             "clusters":[{"name":"b","cluster":{"server":"https://h:1/base/","tls-server-name":"kubernetes"}}],
-            "users":[{"name":"c","user":{"username":"me","password":"hidden"}}]}"#;
+            "users":[{"name":"c","user":{"username":"me","password":"planted"}}]}"#;
         let access = parse(json, Path::new(FOLDER), None).unwrap();
         assert_eq!((access.server.port, access.server.path.as_str()), (1, "/base"));
         assert_eq!(access.server_name.as_deref(), Some("kubernetes"));
-        assert!(!format!("{access:?}").contains("hidden"), "{access:?}");
+        assert!(!format!("{access:?}").contains("planted"), "{access:?}");
         let url = "https://[fd00::1]:6443".parse().unwrap();
         assert_eq!(
             parse(json, Path::new(FOLDER), Some(url)).unwrap().server.to_string(),

@@ -114,8 +114,11 @@ impl Own {
             announcement: announcement.clone(),
             since: self.since,
         });
+        let lacks = |lease: &Lease| !self.missing(&lease.announcement, prefix).is_empty();
+        // An address that the operator overwrites while we run, or before we start.
+        let is_not_overwritten = !self.overwrite.is_empty() && lease.as_ref().is_some_and(lacks);
         OwnLease {
-            is_damaged: lease.is_some() && (is_withdrawn || is_unreadable),
+            is_damaged: lease.is_some() && (is_withdrawn || is_unreadable || is_not_overwritten),
             lease: lease.map(Arc::new),
         }
     }
