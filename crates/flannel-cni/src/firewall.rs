@@ -9,6 +9,8 @@ use std::fs::File;
 use flannel_kernel::firewall::iptables::IptablesError;
 use flannel_kernel::firewall::nft::{Nft, NftError, Step, Transaction};
 
+use rustix::fs::{Mode, OFlags};
+
 use crate::error::CniError;
 
 /// How often a change is tried when others change the same objects.
@@ -20,10 +22,14 @@ const HERE: &str = "/proc/thread-self/ns/net";
 /// Does work while no other of us does such work in this network namespace.
 ///
 /// Each change to the rules makes void what others have read meanwhile. Fifty pods that come at once would read
-/// again and again, each for all the others; one after the other they are done in a tenth of the time. It is for
-/// speed alone: where the lock cannot be had, it is done without.
-fn in_turn<T>(work: impl FnOnce() -> T) -> T {
-    let _turn = File::open(HERE).and_then(|here| here.lock().map(|()| here));
+/// again and again, each for all the others; one after the other they are done in a tenth of the time.
+///
+/// A program that is run meanwhile inherits the lock. If we are killed, it goes on, and the DEL that follows must
+/// not look before it is done. Where the lock cannot be had, the work is done without.
+pub(crate) fn in_turn<T>(work: impl FnOnce() -> T) -> T {
+    let inherited = OFlags::RDONLY; // without CLOEXEC
+    let here = rustix::fs::open(HERE, inherited, Mode::empty()).map(File::from);
+    let _turn = here.map(|here| here.lock().map(|()| here));
     work()
 }
 

@@ -102,6 +102,14 @@ impl Running {
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
     }
 
+    /// Whether it has ended, or waits for a lock that another has.
+    pub fn has_ended_or_waits(&mut self) -> bool {
+        let id = self.child.id().to_string();
+        let waits = |line: &str| line.contains("-> ") && line.split_whitespace().any(|word| word == id);
+        self.child.try_wait().unwrap().is_some()
+            || std::fs::read_to_string("/proc/locks").unwrap().lines().any(waits)
+    }
+
     /// Waits for the end.
     pub fn wait(self) -> Answer {
         let output = self.child.wait_with_output().unwrap();

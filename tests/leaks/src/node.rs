@@ -183,7 +183,7 @@ impl Node {
 
     /// Looks until a look finds nothing to complain of.
     #[track_caller]
-    fn wait(&self, what: &str, mut look: impl FnMut() -> Result<(), String>) {
+    pub fn wait(&self, what: &str, mut look: impl FnMut() -> Result<(), String>) {
         let begun = Instant::now();
         while let Err(why) = look() {
             assert!(begun.elapsed() < LIMIT, "waited {LIMIT:?} for {what}:\n{why}");

@@ -48,6 +48,54 @@ const AFTERMATHS: [Aftermath; 6] = [
     Aftermath::Gc,
 ];
 
+/// A program of iptables that begins when it is let: it says so, and waits for a word.
+const SLOW: &str =
+    "#!/bin/sh\ntouch /run/slow/begun\nread word < /run/slow/word\nexec /usr/sbin/iptables-restore \"$@\"\n";
+
+#[test]
+fn what_a_killed_add_started_is_waited_for_and_taken_away() {
+    on_a_node(|node| {
+        let network = Network::new(Firewall::Iptables);
+        network.warm_up(node);
+        node.make_netns([VICTIM]);
+        let peace = node.scan();
+        let mut pod = victim();
+        pod.result = Some(network.call(node, "ADD", Step::Flannel, &pod).run().result());
+        let folder = slow_iptables();
+        let add = network.call(node, "ADD", Step::Portmap, &pod).set("PATH", folder).start();
+        node.wait("iptables-restore to begin", || {
+            if std::fs::exists("/run/slow/begun").unwrap() { Ok(()) } else { Err(String::new()) }
+        });
+        add.kill();
+        assert!(add.wait().was_killed());
+        let mut del = network.call(node, "DEL", Step::Portmap, &pod).start();
+        node.wait("DEL to end or to wait", || {
+            if del.has_ended_or_waits() { Ok(()) } else { Err(String::new()) }
+        });
+        std::fs::write("/run/slow/word", "go\n").unwrap();
+        del.wait().nothing();
+        network.call(node, "DEL", Step::Flannel, &pod).run().nothing();
+        std::fs::remove_dir_all("/run/slow").unwrap();
+        node.expect(&peace, "iptables-restore outlived its plugin");
+    });
+}
+
+/// Makes a folder with the programs of iptables, of which the one that makes rules is slow.
+fn slow_iptables() -> &'static str {
+    let folder = std::path::Path::new("/run/slow");
+    std::fs::create_dir(folder).unwrap();
+    for name in ["iptables", "iptables-save"] {
+        std::os::unix::fs::symlink(format!("/usr/sbin/{name}"), folder.join(name)).unwrap();
+    }
+    let restore = folder.join("iptables-restore");
+    std::fs::write(&restore, SLOW).unwrap();
+    let may_run = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(restore, may_run).unwrap();
+    let pipe = std::process::Command::new("mkfifo").arg(folder.join("word")).status().unwrap();
+    assert!(pipe.success());
+    "/run/slow:/usr/sbin:/usr/bin:/sbin:/bin"
+}
+
 struct Massacre<'a> {
     node: &'a Node,
     network: Network,

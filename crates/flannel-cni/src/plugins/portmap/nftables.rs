@@ -14,7 +14,7 @@ use super::conditions::{self, Conditions};
 use super::config::{Config, Family, Mapping, Mark};
 use super::owner::{Leads, Leftovers, Meant, Owner, comment_of};
 use crate::error::CniError;
-use crate::firewall::{change, failure, names};
+use crate::firewall::{change, failure, in_turn, names};
 use crate::request::Request;
 
 const TABLE: &str = "cni_hostport";
@@ -71,7 +71,7 @@ impl Plan {
         let base = match conditions::read(family, config.conditions(family)) {
             Conditions::Known(conditions) => Some(base_rules(&conditions)),
             Conditions::Foreign(text) => {
-                conditions::run_nft(&script(table, &text))?;
+                in_turn(|| conditions::run_nft(&script(table, &text)))?;
                 None
             }
         };
