@@ -187,3 +187,30 @@ fn a_reader_that_goes_away_is_no_failure() {
     drop(child.stdout.take());
     assert!(child.wait().unwrap().success());
 }
+
+#[test]
+fn a_lab_on_etcd_shows_its_servers_and_the_leases_that_are_there() {
+    let lab = TestLab::new("ctl-etcd");
+    let up = lab.said("up", &["--store", "etcd", "--racks", "1", "--nodes", "2"]);
+    assert!(up.contains("etcd of the lease store: store1 10.0.0.11"), "{up}");
+    let keys =
+        lab.said("exec", &["store1", "etcdctl", "get", "--prefix", "--keys-only", "/coreos.com/network"]);
+    assert_eq!(
+        keys.lines().filter(|key| key.starts_with("/coreos.com/network/subnets/10.244.")).count(),
+        2,
+        "{keys}"
+    );
+    let status = lab.said("status", &[]);
+    assert_eq!(status.matches("│ 10.244.").count() + status.matches("┆ 10.244.").count(), 2, "{status}");
+    lab.pings_that_answer();
+    lab.said("down", &[]);
+    assert!(!lab_processes().iter().any(|process| process.lab == lab.name), "etcd goes with its lab");
+}
+
+#[test]
+fn members_are_only_for_etcd() {
+    let lab = TestLab::new("ctl-members");
+    let output = lab.run("up", &["--etcd-members", "3"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), &*said), (Some(1), "flannelctl: --etcd-members is for --store etcd\n"));
+}

@@ -10,7 +10,8 @@ use store_tests::{Authority, Calm, Fleet, GoLease, Life, scenarios, tell, time_t
 
 scenarios! {
     &[] => a_password_that_becomes_wrong_and_right_again_costs_nothing_and_is_never_told,
-        an_expired_certificate_is_named_and_its_successor_is_read, the_servers_certificate_expires_and_is_replaced;
+        an_expired_certificate_is_named_and_its_successor_is_read, the_servers_certificate_expires_and_is_replaced,
+        certificates_are_not_looked_at_where_nobody_asks_for_them;
 }
 
 const LONG: Duration = Duration::from_secs(60);
@@ -163,4 +164,20 @@ fn the_servers_certificate_expires_and_is_replaced() {
     tell(format!("a new peer is followed after {:?}", fleet.time_to_follow(&stranger(250))));
     calm.held();
     fleet.nodes().iter().for_each(is_ready);
+}
+
+/// As Go's own test of etcd has it.
+fn certificates_are_not_looked_at_where_nobody_asks_for_them() {
+    let fleet = Fleet::etcd("etcd-plain", 1, 1, VXLAN);
+    let node = fleet.node("master1");
+    let files = [
+        "--etcd-cafile",
+        "/nowhere/ca.crt",
+        "--etcd-certfile",
+        "/nowhere/a.crt",
+        "--etcd-keyfile",
+        "/nowhere/a.key",
+    ];
+    node.start_flanneld(files).unwrap();
+    is_ready(node);
 }

@@ -17,6 +17,7 @@ mod etcd_faults;
 mod etcd_leases;
 mod kube_faults;
 mod kube_nodes;
+mod later;
 mod mixed;
 mod moving;
 
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
             etcd_crowd::SCENARIOS,
             kube_faults::SCENARIOS,
             kube_nodes::SCENARIOS,
+            later::SCENARIOS,
         ]
         .concat(),
     )
