@@ -66,9 +66,16 @@ impl Fleet {
         (fleet, proxy)
     }
 
-    /// Any lab.
+    /// Any lab. In etcd, nodes take subnets by chance: those from 240 on are left to peers that a test makes up.
     pub fn up(name: &str, options: LabOptions) -> Self {
-        Self { cluster: Cluster::up(name, options) }
+        let network = r#""Network":"10.244.0.0/16","#;
+        let net_conf = match &options.store {
+            Store::Etcd { .. } => {
+                options.net_conf.replacen(network, &format!(r#"{network}"SubnetMax":"10.244.239.0","#), 1)
+            }
+            _ => options.net_conf.clone(),
+        };
+        Self { cluster: Cluster::up(name, LabOptions { net_conf, ..options }) }
     }
 
     /// Any lab, while no other is up.

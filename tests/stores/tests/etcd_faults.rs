@@ -164,7 +164,7 @@ fn survives(name: &str, keys: &[&str], values: &[&str]) {
     let folder = format!("{}/subnets", Etcd::PREFIX);
     keys.iter().for_each(|key| etcd.put(&format!("{folder}{key}"), "{}").unwrap());
     for value in values {
-        etcd.put(&format!("{folder}/10.244.9.0-24"), value).unwrap();
+        etcd.put(&format!("{folder}/10.244.248.0-24"), value).unwrap();
         etcd.put(&format!("{folder}/{}", victim.key), value).unwrap();
         let repaired = time_to("worker2 to say again what it said", LONG, || {
             let now = fleet.etcd().unwrap().leases().unwrap();

@@ -40,7 +40,9 @@ fn mixes_with_a_stand_in(store: Store) {
     let (old, ours) = fleet.nodes().split_last().unwrap();
     ours.iter().for_each(|node| start(node, Program::Ours));
     ours.iter().for_each(is_ready);
-    stand_in(&fleet, old, "10.244.77.0/24", MAC);
+    let taken: Vec<_> = ours.iter().map(|node| node.pod_subnet().unwrap().to_string()).collect();
+    let free = (77..).map(|number| format!("10.244.{number}.0/24")).find(|subnet| !taken.contains(subnet));
+    stand_in(&fleet, old, &free.unwrap(), MAC);
     fleet.add_pods(1).unwrap();
     fleet.wait_all_reach();
     let (before, subnet) = (fleet.identity(old), old.pod_subnet().unwrap());
