@@ -100,7 +100,7 @@ impl<K: Kernel> Daemon<K> {
                 None => self.pass(&word, begun),
             };
             let pass = Pass { result, took: begun.elapsed() };
-            alarm.note_pass(pass.took);
+            alarm.note_pass(pass.took, pass.result.as_ref().map_or(1, |settlement| settlement.looks));
             self.plan_retry(&pass.result);
             let changed = pass.result.as_ref().is_ok_and(|settlement| !settlement.done.is_empty());
             self.parts.reporter.conclude(&pass, &word, self.planned.as_ref(), &self.damper);

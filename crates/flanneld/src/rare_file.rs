@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
+/// At most one part in so many of the time goes into writing.
+const SHARE: u32 = 200;
+
 /// The file, and when it may be written again.
 #[derive(Debug)]
 pub struct RareFile {
@@ -56,8 +59,15 @@ impl RareFile {
 
     /// Writes it.
     pub fn write(&mut self, content: &impl Serialize) -> io::Result<()> {
-        // Also after a failure: a full disk is not tried again at once.
-        self.earliest = Instant::now() + self.pause;
+        let begun = Instant::now();
+        let outcome = self.write_now(content);
+        // Also after a failure: a full disk is not tried again at once. A large file is written more rarely, since
+        // the loop waits for it.
+        self.earliest = Instant::now() + self.pause.max(begun.elapsed() * SHARE);
+        outcome
+    }
+
+    fn write_now(&mut self, content: &impl Serialize) -> io::Result<()> {
         self.waiting = false;
         self.is_there = true;
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());

@@ -5,35 +5,39 @@ use std::time::{Duration, Instant};
 
 use crate::reconcile::Settlement;
 
-/// How long changes may be made without a look.
-const LONGEST: Duration = Duration::from_secs(1);
+/// A look follows when no change was made for so long,
+const QUIET: Duration = Duration::from_secs(1);
+/// and when changes were made for so long.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// Trust in the last look.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Trust {
     was_settled: bool,
-    ends: Option<Instant>,
+    /// When changes were first made without a look, and when last.
+    drawn_on: Option<(Instant, Instant)>,
 }
 
 impl Trust {
     /// A pass that found everything in place is worth some trust.
     pub fn after(pass: &Settlement) -> Self {
-        Self { was_settled: pass.left.is_empty() && pass.failures.is_empty(), ends: None }
+        Self { was_settled: pass.left.is_empty() && pass.failures.is_empty(), drawn_on: None }
     }
 
     /// Whether changes may be made without a look.
     pub fn holds(&self, now: Instant) -> bool {
-        self.was_settled && self.ends.is_none_or(|ends| now < ends)
+        self.was_settled && self.drawn_on.is_none_or(|(first, _)| now < first + LONGEST)
     }
 
     /// Notes that changes were made without a look.
     pub fn draw_on(&mut self, now: Instant) {
-        self.ends.get_or_insert(now + LONGEST);
+        let (_, last) = self.drawn_on.get_or_insert((now, now));
+        *last = now;
     }
 
     /// When to look, if changes were made without.
     pub fn ends(&self) -> Option<Instant> {
-        self.ends
+        self.drawn_on.map(|(first, last)| (last + QUIET).min(first + LONGEST))
     }
 }
 
@@ -42,14 +46,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn trust_needs_a_settled_look_and_ends_a_second_after_it_was_drawn_on() {
+    fn trust_needs_a_settled_look_and_ends_soon_after_it_was_drawn_on() {
         let now = Instant::now();
         assert!(!Trust::default().holds(now));
         let mut trust = Trust::after(&Settlement::default());
         assert!(trust.holds(now + 60 * LONGEST) && trust.ends().is_none());
         trust.draw_on(now);
-        trust.draw_on(now + LONGEST / 2);
-        assert!(trust.holds(now + LONGEST / 2) && !trust.holds(now + LONGEST));
+        assert_eq!(trust.ends(), Some(now + QUIET));
+        trust.draw_on(now + QUIET / 2);
+        assert_eq!(trust.ends(), Some(now + QUIET / 2 + QUIET));
+        trust.draw_on(now + LONGEST - QUIET / 2);
         assert_eq!(trust.ends(), Some(now + LONGEST));
+        assert!(trust.holds(now + LONGEST / 2) && !trust.holds(now + LONGEST));
     }
 }

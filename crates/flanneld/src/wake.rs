@@ -10,8 +10,8 @@ use flannel_plan::state::Key;
 const QUIET: Duration = Duration::from_millis(2);
 /// How long a burst is waited for at most.
 const LONGEST_BURST: Duration = Duration::from_millis(20);
-/// After a pass, this many times its length passes before the next, so that a storm of notices cannot take a
-/// whole core; but no longer than a repair may take.
+/// After a look, this many times the length of the pass passes before the next, so that a storm of notices cannot
+/// take a whole core; but no longer than a repair may take.
 const REST: u32 = 3;
 const LONGEST_REST: Duration = Duration::from_millis(50);
 
@@ -39,9 +39,11 @@ impl Alarm {
         Self { receiver, rested_at: Instant::now() }
     }
 
-    /// Notes how long a pass took, so that passes never eat a whole core.
-    pub fn note_pass(&mut self, took: Duration) {
-        self.rested_at = Instant::now() + (took * REST).min(LONGEST_REST);
+    /// Notes how long a pass took, so that passes never eat a whole core. One without a look is short, and somebody
+    /// waits for the next.
+    pub fn note_pass(&mut self, took: Duration, looks: u32) {
+        let rest = if looks > 0 { took * REST } else { took };
+        self.rested_at = Instant::now() + rest.min(LONGEST_REST);
     }
 
     /// Waits for the next wake-up, or until `latest`; a burst of wake-ups is one.
