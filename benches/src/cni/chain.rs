@@ -1,8 +1,9 @@
 //! The plugins of kube-flannel's network, Go's or ours, called for pods one after the other as a runtime does.
 
-use std::io::Write;
+use std::io::{Read, Write, pipe};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use serde_json::{Value, json};
@@ -76,10 +77,11 @@ impl Contender {
     pub(super) fn ours() -> anyhow::Result<Vec<Self>> {
         let mut ours = Vec::new();
         for (number, (library, place)) in (1..).zip(size::programs()) {
-            let folder = format!("/var/lib/{library}");
-            node::sh(&place.to_string_lossy(), &["install", &folder])?;
+            // On disk, as Go's are: programs are mapped more slowly from a file system in memory.
+            let folder = std::env::current_dir()?.join("target/bench").join(library);
+            node::sh(&place.to_string_lossy(), &["install", &folder.to_string_lossy()])?;
             let name = if ours.is_empty() { OURS } else { "ours with glibc" };
-            ours.push(Self::new(name, folder.into(), number)?);
+            ours.push(Self::new(name, folder, number)?);
         }
         ensure!(!ours.is_empty(), "there is no flannel-cni: `cargo build --profile cni -p flannel-cni`");
         Ok(ours)
@@ -99,24 +101,26 @@ impl Contender {
         Ok(Self { name, folder, network })
     }
 
-    /// Attaches a pod, as a runtime does: the result of one plugin is the input of the next.
-    pub(super) fn add(&self, pod: &Pod, ports: Ports) -> anyhow::Result<()> {
-        let result = run(&mut self.call("ADD", "flannel", pod), &self.flannel())?;
+    /// Attaches a pod, as a runtime does: the result of one plugin is the input of the next. Gives the time that the
+    /// plugins took.
+    pub(super) fn add(&self, pod: &Pod, ports: Ports) -> anyhow::Result<Duration> {
+        let (result, flannel) = run(&mut self.call("ADD", "flannel", pod), &self.flannel())?;
         let result: Value = serde_json::from_slice(&result).context("flannel's result")?;
-        run(&mut self.call("ADD", "portmap", pod), &self.portmap(pod, ports, Some(&result)))?;
-        Ok(())
+        let config = self.portmap(pod, ports, Some(&result));
+        let (_, portmap) = run(&mut self.call("ADD", "portmap", pod), &config)?;
+        Ok(flannel + portmap)
     }
 
     /// Detaches a pod; a runtime of this version of CNI has no result to bring back.
-    pub(super) fn del(&self, pod: &Pod, ports: Ports) -> anyhow::Result<()> {
-        run(&mut self.call("DEL", "portmap", pod), &self.portmap(pod, ports, None))?;
-        run(&mut self.call("DEL", "flannel", pod), &self.flannel())?;
-        Ok(())
+    pub(super) fn del(&self, pod: &Pod, ports: Ports) -> anyhow::Result<Duration> {
+        let (_, portmap) = run(&mut self.call("DEL", "portmap", pod), &self.portmap(pod, ports, None))?;
+        let (_, flannel) = run(&mut self.call("DEL", "flannel", pod), &self.flannel())?;
+        Ok(portmap + flannel)
     }
 
     /// A plugin that only says which versions it speaks: what starting a program costs.
-    pub(super) fn version(&self, pod: &Pod) -> anyhow::Result<()> {
-        run(&mut self.call("VERSION", "flannel", pod), &json!({})).map(drop)
+    pub(super) fn version(&self, pod: &Pod) -> anyhow::Result<Duration> {
+        run(&mut self.call("VERSION", "flannel", pod), &json!({})).map(|(_, time)| time)
     }
 
     /// What the kube-flannel manifest configures, but for the names that keep the contenders apart.
@@ -185,18 +189,25 @@ pub(super) fn at_once(work: impl Fn(&Pod) -> anyhow::Result<()> + Sync) -> anyho
     })
 }
 
-/// Runs a plugin to its end; a refusal is an error with what it said.
-pub(super) fn run(process: &mut Command, config: &Value) -> anyhow::Result<Vec<u8>> {
+/// Runs a plugin to its end, and gives its answer and the time from its start to its end; a refusal is an error with
+/// what it said. Input and answer are less than a pipe holds, so nobody waits for the bench.
+pub(super) fn run(process: &mut Command, config: &Value) -> anyhow::Result<(Vec<u8>, Duration)> {
     let shown = process.get_program().to_string_lossy().into_owned();
-    process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (input, mut sender) = pipe()?;
+    sender.write_all(config.to_string().as_bytes())?;
+    drop(sender);
+    let ((mut answer, stdout), (mut complaint, stderr)) = (pipe()?, pipe()?);
+    process.stdin(input).stdout(stdout).stderr(stderr);
+    let begun = Instant::now();
     let mut child = process.spawn().with_context(|| format!("cannot run {shown}"))?;
-    if let Some(mut pipe) = child.stdin.take() {
-        // One that does not read says why in its answer.
-        let _ = pipe.write_all(config.to_string().as_bytes());
-    }
-    let output = child.wait_with_output()?;
-    let told =
-        [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).into_owned()).concat();
-    ensure!(output.status.success(), "{shown}: {told}");
-    Ok(output.stdout)
+    let status = child.wait()?;
+    let time = begun.elapsed();
+    // Its ends of the pipes are closed here, too, else there would be no end to read.
+    process.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let (mut output, mut told) = (Vec::new(), Vec::new());
+    answer.read_to_end(&mut output)?;
+    complaint.read_to_end(&mut told)?;
+    let words = [&output, &told].map(|text| String::from_utf8_lossy(text)).concat();
+    ensure!(status.success(), "{shown}: {words}");
+    Ok((output, time))
 }

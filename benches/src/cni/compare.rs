@@ -66,7 +66,7 @@ fn starts(contenders: &[Contender]) -> anyhow::Result<Vec<Figure>> {
     let mut times = vec![Vec::new(); contenders.len()];
     for _ in 0..ROUNDS {
         for (contender, times) in contenders.iter().zip(&mut times) {
-            times.push(timed(|| contender.version(&Pod::new(0)))?);
+            times.push(contender.version(&Pod::new(0))?);
         }
     }
     let named = |(contender, times): (&Contender, Vec<_>)| {
@@ -82,8 +82,7 @@ fn cycles(contenders: &[Contender], ports: Ports) -> anyhow::Result<Vec<[Vec<Dur
     // The first pod of all brings the bridge and the shared chains.
     for round in 0..=ROUNDS {
         for (contender, [adds, dels]) in contenders.iter().zip(&mut times) {
-            let add = timed(|| contender.add(&pod, ports))?;
-            let del = timed(|| contender.del(&pod, ports))?;
+            let (add, del) = (contender.add(&pod, ports)?, contender.del(&pod, ports)?);
             if round > 0 {
                 adds.push(add);
                 dels.push(del);
@@ -98,16 +97,13 @@ fn crowds(contenders: &[Contender]) -> anyhow::Result<Vec<Vec<Duration>>> {
     let mut times = vec![Vec::new(); contenders.len()];
     for _ in 0..CROWD_ROUNDS {
         for (contender, times) in contenders.iter().zip(&mut times) {
-            times.push(timed(|| at_once(|pod| contender.add(pod, Ports::None)))?);
-            at_once(|pod| contender.del(pod, Ports::None))?;
+            let begun = Instant::now();
+            at_once(|pod| contender.add(pod, Ports::None).map(drop))?;
+            times.push(begun.elapsed());
+            at_once(|pod| contender.del(pod, Ports::None).map(drop))?;
         }
     }
     Ok(times)
-}
-
-fn timed(work: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Duration> {
-    let begun = Instant::now();
-    work().map(|()| begun.elapsed())
 }
 
 /// The times of all, and how many times as fast as the first the others are.

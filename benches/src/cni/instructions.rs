@@ -69,7 +69,8 @@ fn counted(
     let out = format!("--callgrind-out-file={file}");
     let valgrind = ["valgrind", "--tool=callgrind", "--log-file=/run/valgrind", &out];
     let missing = "instructions are counted by valgrind, which is not installed or does not run here";
-    let answer = run(&mut contender.call_under(&valgrind, verb, plugin, pod)?, config).context(missing)?;
+    let (answer, _) =
+        run(&mut contender.call_under(&valgrind, verb, plugin, pod)?, config).context(missing)?;
     let text = std::fs::read_to_string(file).context(missing)?;
     let total =
         text.lines().find_map(|line| line.strip_prefix("totals: ").or(line.strip_prefix("summary: ")));

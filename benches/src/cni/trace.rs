@@ -80,7 +80,7 @@ fn lock_in_a_crowd(contender: &Contender) -> anyhow::Result<Figure> {
         let text = fs::read_to_string(file(&pod))?;
         times.extend(text.lines().filter_map(read_line).map(|(_, time)| Duration::from_secs_f64(time)));
     }
-    at_once(|pod| contender.del(pod, Ports::None))?;
+    at_once(|pod| contender.del(pod, Ports::None).map(drop))?;
     Ok(Figure::median(format!("{CROWD} ADDs at once: lock"), times))
 }
 
@@ -92,7 +92,7 @@ fn followed(
     config: &serde_json::Value,
 ) -> anyhow::Result<(Vec<u8>, Parts)> {
     let strace = ["strace", "-f", "-T", "-qqq", "-o", FILE];
-    let answer =
+    let (answer, _) =
         run(&mut contender.call_under(&strace, verb, plugin, pod)?, config).context("strace is needed")?;
     let text = fs::read_to_string(FILE)?;
     let calls: Vec<(&str, f64)> = text.lines().filter_map(read_line).collect();
