@@ -3,10 +3,12 @@
 //! Knows nothing of links or routes; [`Socket`] takes an [`Outbox`] of messages and gives what was answered.
 
 mod message;
+mod notices;
 mod refusal;
 mod socket;
 
 pub(crate) use message::{Attributes, Outbox, Received, Writer, messages};
+pub(crate) use notices::{Heard, NoticeSocket};
 pub use refusal::Refusal;
 pub(crate) use socket::{MOST_IN_A_CHUNK, Socket, drain, refusal, set_option};
 

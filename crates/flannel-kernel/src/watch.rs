@@ -4,7 +4,6 @@
 //! Notices that were lost count as one about everything.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -12,18 +11,16 @@ use flannel_plan::family::overlap;
 use flannel_plan::link_name::LinkName;
 use flannel_plan::state::FdbEntry;
 use ipnet::IpNet;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::RecvFlags;
 
 use crate::abi::{
-    NETLINK_ADD_MEMBERSHIP, RTM_DELADDR, RTM_DELLINK, RTM_DELNEIGH, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK,
-    RTM_NEWNEIGH, RTM_NEWROUTE, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR,
-    RTNLGRP_IPV6_ROUTE, RTNLGRP_LINK, RTNLGRP_NEIGH,
+    RTM_DELADDR, RTM_DELLINK, RTM_DELNEIGH, RTM_DELROUTE, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWNEIGH,
+    RTM_NEWROUTE, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE,
+    RTNLGRP_LINK, RTNLGRP_NEIGH,
 };
 use crate::names::Names;
-use crate::netlink::{Received, Refusal, Socket, drain, messages, set_option};
+use crate::netlink::{Heard, NoticeSocket, Received, Refusal, Socket, messages};
 use crate::{address, link, neighbour, route};
 
 const GROUPS: [u32; 6] = [
@@ -34,10 +31,6 @@ const GROUPS: [u32; 6] = [
     RTNLGRP_IPV6_IFADDR,
     RTNLGRP_IPV6_ROUTE,
 ];
-/// Enough for the notices of a thousand peers that come at once; beyond it we look at everything.
-const RECEIVE_BUFFER: usize = 1024 * 1024;
-const INBOX: usize = 32 * 1024;
-
 /// What matters to this node. The loop changes it as it learns; a watch follows at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interest {
@@ -105,8 +98,7 @@ impl From<Errno> for WatchError {
 
 /// A listener to the kernel's notices, in one network namespace.
 pub struct Watch {
-    fd: OwnedFd,
-    inbox: Box<[u8]>,
+    socket: NoticeSocket,
     names: Names,
     /// For the names of all devices, when notices were lost.
     asking: Socket,
@@ -116,23 +108,15 @@ pub struct Watch {
 impl Watch {
     /// Starts to listen, in the namespace of this thread; what happens from now on is told.
     pub fn open(interest: Arc<RwLock<Interest>>) -> Result<Self, WatchError> {
-        let kind = (AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC);
-        let fd = rustix::net::socket_with(kind.0, kind.1, kind.2, None)?; // NETLINK_ROUTE is protocol 0
-        rustix::net::bind(&fd, &SocketAddrNetlink::new(0, 0))?;
-        if sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER).is_err() {
-            sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER)?;
-        }
-        for group in GROUPS {
-            set_option(&fd, NETLINK_ADD_MEMBERSHIP, group)?;
-        }
+        let socket = NoticeSocket::open(None, &GROUPS)?;
         let mut asking = Socket::open()?;
         let names = Names::of(&link::dump(&mut asking)?);
-        Ok(Self { fd, inbox: vec![0; INBOX].into(), names, asking, interest })
+        Ok(Self { socket, names, asking, interest })
     }
 
     /// Keeps at most so many bytes of notices that were not read yet.
     pub fn keep_at_most(&self, bytes: usize) -> Result<(), WatchError> {
-        Ok(sockopt::set_socket_recv_buffer_size(&self.fd, bytes)?)
+        Ok(self.socket.keep_at_most(bytes)?)
     }
 
     /// Waits until something that matters may have changed.
@@ -147,28 +131,21 @@ impl Watch {
     /// The same with a limit; none if nothing happened.
     pub fn wait_at_most(&mut self, limit: Duration) -> Result<Option<Notice>, WatchError> {
         let end = Instant::now() + limit;
-        loop {
-            let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
-            match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], left.as_ref()) {
-                Ok(0) => return Ok(None),
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
+        while self.socket.wait_until(end)? {
             if let Some(notice) = self.read_once(RecvFlags::DONTWAIT)? {
                 return Ok(Some(notice));
             }
         }
+        Ok(None)
     }
 
     /// Reads what came with one notice of the kernel, and says whether it matters.
     fn read_once(&mut self, flags: RecvFlags) -> Result<Option<Notice>, WatchError> {
-        let length = match rustix::net::recv(&self.fd, &mut self.inbox[..], flags | RecvFlags::TRUNC) {
-            Ok((_, length)) => length,
-            Err(Errno::INTR | Errno::AGAIN) => return Ok(None),
-            Err(Errno::NOBUFS) => return self.start_over().map(Some),
-            Err(errno) => return Err(errno.into()),
+        let bytes = match self.socket.hear(flags)? {
+            Heard::Nothing => return Ok(None),
+            Heard::Lost => return self.start_over().map(Some),
+            Heard::Notices(bytes) => bytes,
         };
-        let Some(bytes) = self.inbox.get(..length) else { return self.start_over().map(Some) };
         let interest = self.interest.read().unwrap_or_else(PoisonError::into_inner);
         let mut first = None;
         for message in messages(bytes) {
@@ -180,7 +157,6 @@ impl Watch {
 
     /// Notices were lost, perhaps one about a new device.
     fn start_over(&mut self) -> Result<Notice, WatchError> {
-        drain(&self.fd, &mut self.inbox);
         self.names = Names::of(&link::dump(&mut self.asking)?);
         Ok(Notice::Everything)
     }

@@ -4,26 +4,18 @@
 //! iptables are told by nobody: look at them now and then.
 
 use std::fmt;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use flannel_plan::family::Family;
 use flannel_plan::rules::System;
 use flannel_plan::rules::role::{Role, own_table};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::netlink::{self, SocketAddrNetlink};
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::RecvFlags;
+use rustix::net::netlink;
 
-use crate::abi::NETLINK_ADD_MEMBERSHIP;
 use crate::firewall::abi::*;
 use crate::firewall::netfilter::text;
-use crate::netlink::{Received, Refusal, drain, messages, set_option};
+use crate::netlink::{Heard, NoticeSocket, Received, messages};
 use crate::watch::WatchError;
-
-/// Enough for kube-proxy's changes of some thousand rules; beyond it we look anyway.
-const RECEIVE_BUFFER: usize = 1024 * 1024;
-const INBOX: usize = 64 * 1024;
 
 /// Rules of ours may have changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,8 +35,7 @@ impl fmt::Display for RuleNotice {
 
 /// A listener to the kernel's notices about rules, in one network namespace.
 pub struct RuleWatch {
-    fd: OwnedFd,
-    inbox: Box<[u8]>,
+    socket: NoticeSocket,
     own_ports: Vec<u32>,
     /// Whether a change that matters was told, of which the end is still to come.
     pending: bool,
@@ -53,14 +44,8 @@ pub struct RuleWatch {
 impl RuleWatch {
     /// Starts to listen, in the namespace of this thread; changes by these sockets are not told.
     pub fn open(own_ports: Vec<u32>) -> Result<Self, WatchError> {
-        let kind = (AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC);
-        let fd = rustix::net::socket_with(kind.0, kind.1, kind.2, Some(netlink::NETFILTER))?;
-        rustix::net::bind(&fd, &SocketAddrNetlink::new(0, 0))?;
-        if sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER).is_err() {
-            sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER)?;
-        }
-        set_option(&fd, NETLINK_ADD_MEMBERSHIP, NFNLGRP_NFTABLES).map_err(Refusal::from)?;
-        Ok(Self { fd, inbox: vec![0; INBOX].into(), own_ports, pending: false })
+        let socket = NoticeSocket::open(Some(netlink::NETFILTER), &[NFNLGRP_NFTABLES])?;
+        Ok(Self { socket, own_ports, pending: false })
     }
 
     /// Waits until rules that matter may have changed.
@@ -75,27 +60,24 @@ impl RuleWatch {
     /// The same with a limit; none if nothing happened.
     pub fn wait_at_most(&mut self, limit: Duration) -> Result<Option<RuleNotice>, WatchError> {
         let end = Instant::now() + limit;
-        loop {
-            let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
-            match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], left.as_ref()) {
-                Ok(0) => return Ok(None),
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno.into()),
-            }
+        while self.socket.wait_until(end)? {
             if let Some(notice) = self.read_once(RecvFlags::DONTWAIT)? {
                 return Ok(Some(notice));
             }
         }
+        Ok(None)
     }
 
     fn read_once(&mut self, flags: RecvFlags) -> Result<Option<RuleNotice>, WatchError> {
-        let length = match rustix::net::recv(&self.fd, &mut self.inbox[..], flags | RecvFlags::TRUNC) {
-            Ok((_, length)) => length,
-            Err(Errno::INTR | Errno::AGAIN) => return Ok(None),
-            Err(Errno::NOBUFS) => return Ok(Some(self.start_over())),
-            Err(errno) => return Err(errno.into()),
+        let bytes = match self.socket.hear(flags)? {
+            Heard::Nothing => return Ok(None),
+            Heard::Lost => {
+                // Perhaps one that matters.
+                self.pending = false;
+                return Ok(Some(RuleNotice { by: None }));
+            }
+            Heard::Notices(bytes) => bytes,
         };
-        let Some(bytes) = self.inbox.get(..length) else { return Ok(Some(self.start_over())) };
         let mut notice = None;
         for message in messages(bytes).filter(|message| message.kind >> 8 == NFNL_SUBSYS_NFTABLES) {
             // The end of a transaction says whose it was.
@@ -107,13 +89,6 @@ impl RuleWatch {
             }
         }
         Ok(notice)
-    }
-
-    /// Notices were lost, perhaps one that matters.
-    fn start_over(&mut self) -> RuleNotice {
-        drain(&self.fd, &mut self.inbox);
-        self.pending = false;
-        RuleNotice { by: None }
     }
 }
 
