@@ -12,8 +12,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+pub use flannel_plan::rules::iptables::words;
 pub use legacy::legacy_table;
-pub use saved::{Saved, SavedRule, quoted, words};
+pub use saved::{Saved, SavedRule, quoted};
 
 use super::nft::{self, Nft};
 

@@ -1,5 +1,7 @@
 //! What `iptables-save` prints, and how a word is written so that `iptables-restore` reads it back.
 
+use flannel_plan::rules::iptables::words;
+
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SavedRule {
@@ -66,27 +68,6 @@ impl Saved {
     pub fn of_chain<'a>(&'a self, chain: &'a str) -> impl Iterator<Item = &'a SavedRule> {
         self.rules.iter().filter(move |rule| rule.chain == chain)
     }
-}
-
-/// The words of a line: between quotes spaces belong to a word, and behind a backslash quotes do.
-pub fn words(line: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut quoted = false;
-    let mut letters = line.chars();
-    while let Some(letter) = letters.next() {
-        match letter {
-            '"' => {
-                quoted = !quoted;
-                word.get_or_insert_default();
-            }
-            '\\' if quoted => word.get_or_insert_default().extend(letters.next()),
-            ' ' if !quoted => words.extend(word.take()),
-            letter => word.get_or_insert_default().push(letter),
-        }
-    }
-    words.extend(word);
-    words
 }
 
 /// A word as `iptables-restore` reads it, whatever is in it.
