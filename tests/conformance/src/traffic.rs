@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::Site;
+use crate::wait::wait_until;
 
 /// How long a client waits for an answer that should come.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -45,7 +46,7 @@ pub struct Server {
 impl Server {
     /// Starts a server that answers with its name and the address it is asked from.
     pub fn start(site: &Site, at: At, name: &str, address: &str) -> Self {
-        let open = || (TcpListener::bind(address).unwrap(), UdpSocket::bind(address).unwrap());
+        let open = || (once_free(|| TcpListener::bind(address)), once_free(|| UdpSocket::bind(address)));
         let (tcp, udp) = run(site, at, open);
         let done = Arc::new(AtomicBool::new(false));
         let address = (tcp.try_clone().unwrap(), udp.try_clone().unwrap());
@@ -67,6 +68,17 @@ impl Drop for Server {
         // Ends the wait of accept.
         let _ = rustix::net::shutdown(&self.address.0, rustix::net::Shutdown::Both);
     }
+}
+
+/// A server before this one may still have the port: by its thread, or by a process that another test just starts.
+fn once_free<T>(open: impl Fn() -> std::io::Result<T>) -> T {
+    let mut open_one = None;
+    wait_until("the port is free", || match open() {
+        Ok(one) => open_one.replace(one).is_none(),
+        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => false,
+        Err(error) => panic!("{error}"),
+    });
+    open_one.unwrap()
 }
 
 fn canonical(from: SocketAddr) -> String {

@@ -9,7 +9,7 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// Looks until the condition is true; ten seconds are enough for everything that a test waits for.
 #[track_caller]
-pub fn wait_until(what: &str, is_true: impl Fn() -> bool) {
+pub fn wait_until(what: &str, mut is_true: impl FnMut() -> bool) {
     let start = Instant::now();
     while !is_true() {
         assert!(start.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");

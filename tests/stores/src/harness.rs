@@ -1,12 +1,11 @@
 //! Runs scenarios, two at a time, and tells what came of each: ok, FAILED, or not run with the reason.
 
 use std::any::Any;
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::panic::{PanicHookInfo, catch_unwind, set_hook};
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -103,23 +102,31 @@ fn attempt(scenario: &Scenario, wishes: &Wishes) -> Outcome {
     outcome
 }
 
-thread_local! {
-    /// What the last panic of this thread said, and where.
-    static LAST_PANIC: RefCell<String> = const { RefCell::new(String::new()) };
-}
+/// What the last panics said, and where: work inside a namespace panics on a thread of its own.
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// In place of printing: failures are told together with the scenario.
 fn remember(panic: &PanicHookInfo<'_>) {
     let place =
         panic.location().map(|place| format!("{}:{}", place.file(), place.line())).unwrap_or_default();
     let text = format!("{place}: {}", panic.payload_as_str().unwrap_or("no words"));
-    LAST_PANIC.with(|last| last.replace(text));
+    PANICS.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+}
+
+/// What a panic said, with the place if it is remembered.
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text =
+        panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(|text| &**text));
+    let text = text.unwrap_or("no words");
+    let mut panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner);
+    let known = panics.iter().position(|told| told.ends_with(text));
+    known.map_or_else(|| text.to_owned(), |place| panics.swap_remove(place))
 }
 
 fn explain(panic: &(dyn Any + Send)) -> Outcome {
     match panic.downcast_ref::<NotRun>() {
         Some(NotRun(why)) => Outcome::NotRun(why.clone()),
-        None => Outcome::Failed(LAST_PANIC.with(RefCell::take)),
+        None => Outcome::Failed(words(panic)),
     }
 }
 

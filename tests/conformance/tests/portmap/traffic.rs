@@ -160,11 +160,11 @@ fn who_asks_from_outside_is_seen(stage: &Stage) {
 /// The kernel remembers where packets of a client went; without forgetting, they would go to a pod that is gone.
 fn the_next_pod_on_a_port_of_udp_answers_at_once(stage: &Stage) {
     uplink(stage);
+    // One client for all: a process that another test starts at this moment would hold a closed one's port.
+    let socket = stage.site.inside_pod("outside", || std::net::UdpSocket::bind("192.0.2.2:5555").unwrap());
+    socket.set_read_timeout(Some(std::time::Duration::from_secs(3))).unwrap();
     for backend in ["iptables", "nftables"] {
         let chain = chain(stage, json!({"backend": backend}), both_protocols(8080, 80));
-        let socket =
-            stage.site.inside_pod("outside", || std::net::UdpSocket::bind("192.0.2.2:5555").unwrap());
-        socket.set_read_timeout(Some(std::time::Duration::from_secs(3))).unwrap();
         for pod in ["pod1", "pod2"] {
             stage.site.pod(pod);
             let result = chain.add(Place::of(pod));
