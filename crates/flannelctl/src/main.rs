@@ -8,6 +8,7 @@ mod daemon;
 mod demo;
 mod difference;
 mod evidence;
+mod explain;
 #[cfg(test)]
 mod fixture;
 mod interrupt;
@@ -46,6 +47,8 @@ enum Command {
     Status(status_text::Arguments),
     Diff(difference::Arguments),
     #[command(subcommand)]
+    Explain(explain::Command),
+    #[command(subcommand)]
     Lease(lease::Command),
     #[command(subcommand)]
     Store(store::Command),
@@ -71,6 +74,7 @@ fn run(command: Command, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     match command {
         Command::Status(arguments) => status_text::run(&arguments, terminal)?,
         Command::Diff(arguments) => return difference::run(&arguments, terminal),
+        Command::Explain(command) => explain::run(&command, terminal)?,
         Command::Lease(command) => lease::run(&command, terminal)?,
         Command::Store(command) => store::run(&command, terminal)?,
         Command::Cni(command) => cni::run(&command, terminal)?,

@@ -1,0 +1,98 @@
+//! `flannelctl explain`: what becomes of a packet, and which rule decides, by the rules that are in the kernel now.
+//!
+//! Takes addresses and what else is known of the packet, gives the answer in words or as JSON.
+
+mod answer;
+mod question;
+
+use std::io::Write;
+use std::net::{IpAddr, UdpSocket};
+
+use anyhow::bail;
+use flannel_kernel::firewall::rules::Rules;
+use flannel_plan::family::Family;
+use flannel_plan::rules::explain::{Packet, explain_snat};
+
+use crate::screen::{Form, listed, write_json};
+use crate::terminal::Terminal;
+use answer::{Answer, Way};
+use question::{Mark, Port};
+
+/// Explain what becomes of a packet
+#[derive(clap::Subcommand)]
+pub enum Command {
+    Snat(Arguments),
+}
+
+/// Say whether a packet keeps its source address, and which rule decides
+///
+/// Reads the rules that are in force now, everybody's: nftables, iptables and legacy iptables. The addresses are those
+/// that the packet has when it leaves this node: of a packet to a service, DST is the pod that was chosen.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Where the packet comes from
+    #[arg(value_name = "SRC")]
+    source: IpAddr,
+    /// Where it goes
+    #[arg(value_name = "DST")]
+    destination: IpAddr,
+    /// The port that it goes to: 443, or 53/udp
+    #[arg(value_name = "PORT")]
+    port: Option<Port>,
+    /// Its mark, as kube-proxy sets one: 0x4000
+    #[arg(long, value_name = "MARK", default_value = "0")]
+    mark: Mark,
+    /// The device that it leaves by
+    #[arg(long, value_name = "DEVICE")]
+    out: Option<Box<str>>,
+    /// The form of the output
+    #[arg(short, long, value_enum, default_value = "text")]
+    output: Form,
+}
+
+/// Explains.
+pub fn run(command: &Command, terminal: &mut Terminal) -> anyhow::Result<()> {
+    let Command::Snat(arguments) = command;
+    let answer = answer(arguments)?;
+    match arguments.output {
+        Form::Json => write_json(terminal, &answer),
+        Form::Text => Ok(terminal.write_all(answer.text().as_bytes())?),
+    }
+}
+
+fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
+    let Arguments { source, destination, .. } = arguments;
+    let family = Family::of(*source);
+    if Family::of(*destination) != family {
+        bail!("{source} and {destination} are of different families: no packet has both");
+    }
+    let look = Rules::open().look_at_everything(family);
+    let unseen: Vec<String> =
+        look.blind.iter().map(|blind| format!("{}: {}", blind.system, blind.why)).collect();
+    if look.tables.is_empty() && !unseen.is_empty() {
+        bail!("no rules can be read: {}", listed(unseen));
+    }
+    let explanation = explain_snat(&look.tables, &packet(arguments));
+    Ok(Answer::new(&explanation, way(*source, *destination), unseen))
+}
+
+fn packet(arguments: &Arguments) -> Packet {
+    Packet {
+        source: arguments.source,
+        destination: arguments.destination,
+        protocol: arguments.port.map(|port| port.protocol),
+        port: arguments.port.map(|port| port.number),
+        mark: arguments.mark.0,
+        out_link: arguments.out.clone(),
+    }
+}
+
+/// A packet from elsewhere to this node ends here, before the rules about sources.
+fn way(source: IpAddr, destination: IpAddr) -> Way {
+    if is_own(destination) && !is_own(source) { Way::EndsHere } else { Way::Leaves }
+}
+
+/// Whether an address is this node's: the kernel lets nobody bind to those of others.
+fn is_own(address: IpAddr) -> bool {
+    !address.is_multicast() && !address.is_unspecified() && UdpSocket::bind((address, 0)).is_ok()
+}
