@@ -6,6 +6,7 @@
 mod backend;
 mod faults;
 mod fields;
+mod keep_source;
 mod pod_network;
 
 use std::net::IpAddr;
@@ -28,6 +29,9 @@ pub struct NetworkConfig {
     pub networks: ByFamily<PodNetwork>,
     /// Whether rules are written for nftables rather than iptables.
     pub nftables: bool,
+    /// Where pods keep their address although it is outside of the pod network.
+    #[serde(default)]
+    pub keep_source: Vec<IpNet>,
     /// How packets get from node to node.
     pub backend: Backend,
 }
@@ -117,9 +121,12 @@ impl NetworkConfig {
             fields.note("EnableIPv4", "true, or EnableIPv6 true: no address family is on");
         }
         let nftables = fields.flag("EnableNFTables", false);
+        let keep_source = keep_source::read(&mut fields);
         let backend = backend::read(&mut fields, &families);
         match (backend, fields.into_faults()) {
-            (Ok(backend), faults) if faults.is_empty() => Ok(Self { networks, nftables, backend }),
+            (Ok(backend), faults) if faults.is_empty() => {
+                Ok(Self { networks, nftables, keep_source, backend })
+            }
             (_, faults) => Err(ConfigFaults(faults)),
         }
     }

@@ -18,6 +18,7 @@ pub mod lease;
 pub mod link_name;
 pub mod look;
 pub mod mac;
+pub mod masq_agent;
 mod number;
 pub mod ownership;
 pub mod peers;

@@ -174,6 +174,31 @@ const FLAGS: &[Case] = &[
     ),
 ];
 
+const KEEP_SOURCE: &[Case] = &[
+    (
+        r#"{"Network":"10.244.0.0/16","NonMasqueradeCIDRs":"10.0.0.0/8"}"#,
+        &[r#"NonMasqueradeCIDRs is "10.0.0.0/8", expected a list of networks such as ["10.0.0.0/8"]"#],
+    ),
+    (
+        r#"{"Network":"10.244.0.0/16","NonMasqueradeCIDRs":["10.0.0.0/8","10.0.0.1/8","home",7]}"#,
+        &[
+            r#"NonMasqueradeCIDRs[1] is "10.0.0.1/8", expected 10.0.0.0/8, the network that it is inside of, or the single address 10.0.0.1/32"#,
+            r#"NonMasqueradeCIDRs[2] is "home", expected a network such as 10.0.0.0/8 or fd00::/8"#,
+            "NonMasqueradeCIDRs[3] is 7, expected a network such as 10.0.0.0/8 or fd00::/8",
+        ],
+    ),
+];
+
+#[test]
+fn networks_to_which_pods_keep_their_address_are_checked_one_by_one() {
+    check(KEEP_SOURCE);
+    let many = vec![r#""10.0.0.0/8""#; 4097].join(",");
+    let text = format!(r#"{{"Network":"10.244.0.0/16","NonMasqueradeCIDRs":[{many}]}}"#);
+    let faults = NetworkConfig::parse(&text).unwrap_err().to_string();
+    let expected = "NonMasqueradeCIDRs is a list of 4097, expected at most 4096 networks";
+    assert_eq!(faults, format!("the network configuration cannot be used: {expected}"));
+}
+
 #[test]
 fn families_and_flags_are_checked() {
     check(FLAGS);

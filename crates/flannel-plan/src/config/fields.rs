@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::faults::ConfigFault;
@@ -124,6 +125,11 @@ impl<'a> Fields<'a> {
             Some(address).filter(|address| Family::of(*address) == family)
         })?;
         Ok(address.filter(|address| !address.is_unspecified()))
+    }
+
+    /// A list of anything.
+    pub(super) fn list(&mut self, key: &str, expected: &str) -> Result<Option<Vec<Value>>, Noted> {
+        self.read(key, expected, |text| serde_json::from_str(text).ok())
     }
 
     fn read<T>(

@@ -131,12 +131,23 @@ impl Wish {
             Rule::new([from(equal, cluster), to(equal, node)], Action::Return),
             Rule::new([from(different, cluster), to(equal, node)], Action::Return),
         ];
-        let kept = self.kept(family).into_iter();
-        rules.extend(kept.map(|kept| Rule::new([from(equal, cluster), kept], Action::Return)));
         let masquerade = Action::Masquerade(ports);
         let (outside, inside) = (to(different, multicast(family)), to(equal, cluster));
-        rules.push(Rule::new([from(equal, cluster), outside], masquerade.clone()));
-        rules.push(Rule::new([from(different, cluster), inside], masquerade));
+        let to_outside = Rule::new([from(equal, cluster), outside], masquerade.clone());
+        let to_pods = Rule::new([from(different, cluster), inside], masquerade);
+        let kept = self.kept(family);
+        match &kept[..] {
+            // Go's order; the two are never about the same packet.
+            [] => rules.extend([to_outside, to_pods]),
+            kept => {
+                // A list has to be short for those that it is not for: only pods' packets come to it.
+                rules.push(to_pods);
+                rules.push(Rule::new([from(different, cluster)], Action::Return));
+                let keep = |kept: &Match| Rule::new([from(equal, cluster), kept.clone()], Action::Return);
+                rules.extend(kept.iter().map(keep));
+                rules.push(to_outside);
+            }
+        }
         rules
     }
 
