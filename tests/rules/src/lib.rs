@@ -1,0 +1,23 @@
+//! What the tests of rules share: a site of two nodes and a stranger, packets that are really sent, a table of what
+//! their sources should be, and a stream of new connections.
+//!
+//! Everything looks from outside, with sockets and the programs an operator has, so that no test trusts the code that
+//! it tests.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "only tests use it, and a test stops at the first surprise"
+)]
+
+mod mode;
+mod place;
+mod services;
+mod site;
+mod truth;
+
+pub use mode::Mode;
+pub use place::{Family, Place};
+pub use site::Site;
+pub use truth::{Case, Protocol, cases};
