@@ -5,7 +5,7 @@
 
 mod backend;
 mod faults;
-mod fields;
+pub(crate) mod fields;
 mod keep_source;
 mod pod_network;
 

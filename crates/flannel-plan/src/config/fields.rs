@@ -16,10 +16,10 @@ use crate::family::Family;
 
 /// The value was there and wrong, and a fault says so.
 #[derive(Debug)]
-pub(super) struct Noted;
+pub(crate) struct Noted;
 
 /// The keys of one object with their values, in the order of the text, and the faults found so far.
-pub(super) struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     inside: &'static str,
     entries: Vec<(String, &'a RawValue)>,
     faults: Vec<ConfigFault>,
@@ -27,7 +27,7 @@ pub(super) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// Reads a whole document.
-    pub(super) fn of_document(text: &'a str) -> Result<Self, ConfigFault> {
+    pub(crate) fn of_document(text: &'a str) -> Result<Self, ConfigFault> {
         let at_start =
             |problem: &str| ConfigFault::Document { line: 1, column: 1, problem: problem.to_owned() };
         if text.starts_with('\u{feff}') {
@@ -43,18 +43,18 @@ impl<'a> Fields<'a> {
     }
 
     /// Reads the object that a key holds; none if the value is not an object.
-    pub(super) fn of_object(&self, key: &'static str) -> Option<Self> {
+    pub(crate) fn of_object(&self, key: &'static str) -> Option<Self> {
         let Entries(entries) = serde_json::from_str(self.last(key)?).ok()?;
         Some(Self { inside: key, entries, faults: Vec::new() })
     }
 
     /// Whether the key is there, whatever its value.
-    pub(super) fn has(&self, key: &str) -> bool {
+    pub(crate) fn has(&self, key: &str) -> bool {
         self.last(key).is_some()
     }
 
     /// Notes that the value of a key cannot be.
-    pub(super) fn note(&mut self, key: &str, expected: impl Into<String>) -> Noted {
+    pub(crate) fn note(&mut self, key: &str, expected: impl Into<String>) -> Noted {
         let value = self.last_not_null(key).or(self.last(key));
         self.faults.push(ConfigFault::Key {
             key: if self.inside.is_empty() { key.to_owned() } else { format!("{}.{key}", self.inside) },
@@ -65,28 +65,28 @@ impl<'a> Fields<'a> {
     }
 
     /// Adds faults that were found elsewhere.
-    pub(super) fn add_faults(&mut self, faults: Vec<ConfigFault>) {
+    pub(crate) fn add_faults(&mut self, faults: Vec<ConfigFault>) {
         self.faults.extend(faults);
     }
 
     /// The faults found, in the order of finding.
-    pub(super) fn into_faults(self) -> Vec<ConfigFault> {
+    pub(crate) fn into_faults(self) -> Vec<ConfigFault> {
         self.faults
     }
 
     /// A boolean; the default if it is absent or wrong.
-    pub(super) fn flag(&mut self, key: &str, default: bool) -> bool {
+    pub(crate) fn flag(&mut self, key: &str, default: bool) -> bool {
         let flag = self.read(key, "true or false", |text| serde_json::from_str(text).ok());
         flag.ok().flatten().unwrap_or(default)
     }
 
     /// A string.
-    pub(super) fn text(&mut self, key: &str, expected: &str) -> Result<Option<String>, Noted> {
+    pub(crate) fn text(&mut self, key: &str, expected: &str) -> Result<Option<String>, Noted> {
         self.read(key, expected, |text| serde_json::from_str(text).ok())
     }
 
     /// A whole number that is accepted.
-    pub(super) fn number<T: TryFrom<u64> + Copy>(
+    pub(crate) fn number<T: TryFrom<u64> + Copy>(
         &mut self,
         key: &str,
         expected: &str,
@@ -99,7 +99,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A network of one family, its host part dropped.
-    pub(super) fn network(&mut self, key: &str, family: Family) -> Result<Option<IpNet>, Noted> {
+    pub(crate) fn network(&mut self, key: &str, family: Family) -> Result<Option<IpNet>, Noted> {
         let expected = match family {
             Family::V4 => "an IPv4 network such as \"10.244.0.0/16\"",
             Family::V6 => "an IPv6 network such as \"fd00:244::/48\"",
@@ -114,7 +114,7 @@ impl<'a> Fields<'a> {
     }
 
     /// An address of one family; the unspecified one is as good as none.
-    pub(super) fn address(&mut self, key: &str, family: Family) -> Result<Option<IpAddr>, Noted> {
+    pub(crate) fn address(&mut self, key: &str, family: Family) -> Result<Option<IpAddr>, Noted> {
         let expected = format!("an {family} address");
         // Go keeps the v6 ones behind a pointer, where null is nothing; for the v4 ones it is an error.
         if family == Family::V4 && self.last(key) == Some("null") {
@@ -128,7 +128,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A list of anything.
-    pub(super) fn list(&mut self, key: &str, expected: &str) -> Result<Option<Vec<Value>>, Noted> {
+    pub(crate) fn list(&mut self, key: &str, expected: &str) -> Result<Option<Vec<Value>>, Noted> {
         self.read(key, expected, |text| serde_json::from_str(text).ok())
     }
 

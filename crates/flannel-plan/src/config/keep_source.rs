@@ -2,7 +2,6 @@
 //! a net-conf, gives the networks or notes each entry that is none.
 
 use ipnet::IpNet;
-use serde_json::Value;
 
 use super::faults::ConfigFault;
 use super::fields::Fields;
