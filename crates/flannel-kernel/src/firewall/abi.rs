@@ -139,6 +139,7 @@ pub const NFTA_CMP_OP: u16 = 2;
 pub const NFTA_CMP_DATA: u16 = 3;
 pub const NFT_CMP_EQ: u32 = 0;
 pub const NFT_CMP_NEQ: u32 = 1;
+pub const NFT_CMP_LT: u32 = 2;
 pub const NFT_CMP_LTE: u32 = 3;
 pub const NFT_CMP_GTE: u32 = 5;
 
@@ -158,6 +159,22 @@ pub const NFTA_IMMEDIATE_DREG: u16 = 1;
 pub const NFTA_IMMEDIATE_DATA: u16 = 2;
 
 pub const NFTA_MASQ_FLAGS: u16 = 1;
+pub const NFTA_MASQ_REG_PROTO_MIN: u16 = 2;
+pub const NFTA_MASQ_REG_PROTO_MAX: u16 = 3;
+
+pub const NFTA_NG_DREG: u16 = 1;
+pub const NFTA_NG_MODULUS: u16 = 2;
+pub const NFTA_NG_TYPE: u16 = 3;
+pub const NFTA_NG_OFFSET: u16 = 4;
+pub const NFT_NG_RANDOM: u32 = 1;
+
+pub const NFTA_BYTEORDER_SREG: u16 = 1;
+pub const NFTA_BYTEORDER_DREG: u16 = 2;
+pub const NFTA_BYTEORDER_OP: u16 = 3;
+pub const NFTA_BYTEORDER_LEN: u16 = 4;
+pub const NFTA_BYTEORDER_SIZE: u16 = 5;
+pub const NFT_BYTEORDER_HTON: u32 = 1;
+
 pub const NF_NAT_RANGE_MAP_IPS: u32 = 0x1;
 pub const NF_NAT_RANGE_PROTO_SPECIFIED: u32 = 0x2;
 pub const NF_NAT_RANGE_PROTO_RANDOM_FULLY: u32 = 0x10;

@@ -158,15 +158,20 @@ impl Iptables {
 
     /// All chains and rules of a table.
     pub fn save(&self, table: &str) -> Result<Saved, IptablesError> {
+        self.save_text(table).map(|text| Saved::parse(&text))
+    }
+
+    /// The same in the program's own words.
+    pub fn save_text(&self, table: &str) -> Result<String, IptablesError> {
         let program = self.program("-save");
         let output = self.checked(Command::new(&program).args(["-t", table]), None)?;
-        let text = String::from_utf8_lossy(&output.stdout);
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let said = String::from_utf8_lossy(&output.stderr);
         if text.contains("is incompatible, use 'nft'") || said.contains("is incompatible, use 'nft'") {
             let program = program.display().to_string();
             return Err(IptablesError::Incompatible { program, table: table.to_owned() });
         }
-        Ok(Saved::parse(&text))
+        Ok(text)
     }
 
     /// Makes all changes of a script or none; chains that it does not name stay as they are.

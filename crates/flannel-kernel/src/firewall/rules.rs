@@ -6,7 +6,7 @@
 
 mod convert;
 mod failure;
-mod legacy;
+pub(super) mod legacy;
 mod native;
 mod programs;
 pub mod watch;

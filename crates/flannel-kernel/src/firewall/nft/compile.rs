@@ -63,7 +63,14 @@ impl Compiler {
             Statement::Counter => self.out.push(Instruction::Counter),
             Statement::NoTrack => self.out.push(Instruction::NoTrack),
             Statement::SetMark(value, mask) => self.set_mark(*value, *mask),
+            Statement::Chance(part, of) => {
+                self.out.push(Instruction::Random(*of));
+                // Numbers are compared byte by byte, from the left.
+                self.out.push(Instruction::ToNetworkOrder);
+                self.out.push(Instruction::Compare(NFT_CMP_LT, part.to_be_bytes().into()));
+            }
             Statement::Masquerade(ports) => self.out.push(Instruction::Masquerade(flags(*ports))),
+            Statement::MasqueradeTo(ports, first, last) => self.masquerade_to(*ports, *first, *last),
             Statement::Dnat(address, port) => self.dnat(*address, *port),
             Statement::Verdict(verdict) => self.out.push(verdict_instruction(verdict)),
             Statement::Unknown(name, bytes) => {
@@ -165,6 +172,15 @@ impl Compiler {
         }
         self.out.push(Instruction::Payload(NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2));
         self.compare(is, &port.to_be_bytes());
+    }
+
+    fn masquerade_to(&mut self, ports: SourcePorts, first: u16, last: u16) {
+        self.out.push(Instruction::Load(NFT_REG_1, first.to_be_bytes().into()));
+        if last != first {
+            self.out.push(Instruction::Load(NFT_REG_2, last.to_be_bytes().into()));
+        }
+        let flags = flags(ports) | NF_NAT_RANGE_PROTO_SPECIFIED;
+        self.out.push(Instruction::MasqueradeTo { flags, range: last != first });
     }
 
     fn dnat(&mut self, address: IpAddr, port: Option<u16>) {

@@ -68,6 +68,13 @@ impl Reader {
             [DestinationType, Compare(operator, value), ..] => {
                 return Some((2, Some(Statement::DestinationType(is(*operator)?, native(value)?))));
             }
+            [Random(of), ToNetworkOrder, Compare(NFT_CMP_LT, part), ..] => {
+                let part = u32::from_be_bytes(*part.first_chunk()?);
+                return Some((3, Some(Statement::Chance(part, *of))));
+            }
+            [Load(NFT_REG_1, port), following @ ..] if port.len() == 2 => {
+                return masquerade_to(port, following);
+            }
             [Load(NFT_REG_1, address), following @ ..] => return dnat(ip(address)?, following),
             [Instruction::Counter, ..] => Statement::Counter,
             [Instruction::NoTrack, ..] => Statement::NoTrack,
@@ -165,6 +172,22 @@ fn dnat(address: IpAddr, following: &[Instruction]) -> Option<Found> {
             Some((3, Some(Statement::Dnat(address, Some(port)))))
         }
         [Dnat { port: false, .. }, ..] => Some((2, Some(Statement::Dnat(address, None)))),
+        _ => None,
+    }
+}
+
+/// The ports that masquerade may choose.
+fn masquerade_to(port: &[u8], following: &[Instruction]) -> Option<Found> {
+    let first = u16::from_be_bytes(*port.first_chunk()?);
+    let (taken, last, flags) = match following {
+        [MasqueradeTo { flags, range: false }, ..] => (2, first, *flags),
+        [Load(NFT_REG_2, port), MasqueradeTo { flags, range: true }, ..] => {
+            (3, u16::from_be_bytes(*port.first_chunk()?), *flags)
+        }
+        _ => return None,
+    };
+    match masquerade(flags & !NF_NAT_RANGE_PROTO_SPECIFIED)? {
+        Statement::Masquerade(ports) => Some((taken, Some(Statement::MasqueradeTo(ports, first, last)))),
         _ => None,
     }
 }

@@ -29,6 +29,12 @@ pub(super) enum Instruction {
     Verdict(i32, Option<String>),
     /// Masquerade, with these flags.
     Masquerade(u32),
+    /// Masquerade with these flags to the port in register 1; or to one from there to that in register 2.
+    MasqueradeTo { flags: u32, range: bool },
+    /// Load a number below this one, by chance.
+    Random(u32),
+    /// Turn the number that was loaded into the order of bytes in packets.
+    ToNetworkOrder,
     /// Translate the destination of this family; with a port or without.
     Dnat { family: u32, port: bool },
     /// Count.
@@ -62,7 +68,9 @@ impl Instruction {
             Self::Range(..) => "range",
             Self::DestinationType => "fib",
             Self::Load(..) | Self::Verdict(..) => "immediate",
-            Self::Masquerade(_) => "masq",
+            Self::Masquerade(_) | Self::MasqueradeTo { .. } => "masq",
+            Self::Random(_) => "numgen",
+            Self::ToNetworkOrder => "byteorder",
             Self::Dnat { .. } => "nat",
             Self::Counter => "counter",
             Self::NoTrack => "notrack",
@@ -107,6 +115,20 @@ impl Instruction {
                 }
             }
             Self::Masquerade(flags) => be(data, &[(NFTA_MASQ_FLAGS, *flags)]),
+            Self::MasqueradeTo { flags, range } => {
+                let last = if *range { NFT_REG_2 } else { NFT_REG_1 };
+                be(data, &[(NFTA_MASQ_FLAGS, *flags), (NFTA_MASQ_REG_PROTO_MIN, NFT_REG_1)]);
+                be(data, &[(NFTA_MASQ_REG_PROTO_MAX, last)]);
+            }
+            Self::Random(below) => {
+                be(data, &[(NFTA_NG_DREG, NFT_REG_1), (NFTA_NG_MODULUS, *below)]);
+                be(data, &[(NFTA_NG_TYPE, NFT_NG_RANDOM), (NFTA_NG_OFFSET, 0)]);
+            }
+            Self::ToNetworkOrder => {
+                be(data, &[(NFTA_BYTEORDER_SREG, NFT_REG_1), (NFTA_BYTEORDER_DREG, NFT_REG_1)]);
+                be(data, &[(NFTA_BYTEORDER_OP, NFT_BYTEORDER_HTON), (NFTA_BYTEORDER_LEN, 4)]);
+                be(data, &[(NFTA_BYTEORDER_SIZE, 4)]);
+            }
             Self::Dnat { family, port } => write_dnat(data, *family, *port),
         }
     }
@@ -126,6 +148,8 @@ impl Instruction {
             "counter" => Some(Self::Counter),
             "notrack" => Some(Self::NoTrack),
             "lookup" => read_lookup(bytes),
+            "numgen" => read_random(bytes),
+            "byteorder" => read_order(bytes),
             _ => None,
         };
         known.unwrap_or_else(|| Self::Unknown(name.to_owned(), bytes.to_owned()))
@@ -255,9 +279,35 @@ fn read_immediate(bytes: &[u8]) -> Option<Instruction> {
 }
 
 fn read_masquerade(bytes: &[u8]) -> Option<Instruction> {
-    // A range of ports stands in registers, which ours never has.
-    let plain = Attributes(bytes).all(|(kind, _)| kind == NFTA_MASQ_FLAGS);
-    plain.then(|| Instruction::Masquerade(find_number(bytes, NFTA_MASQ_FLAGS).unwrap_or(0)))
+    let flags = find_number(bytes, NFTA_MASQ_FLAGS).unwrap_or(0);
+    if find(bytes, NFTA_MASQ_REG_PROTO_MIN).is_none() {
+        return Some(Instruction::Masquerade(flags));
+    }
+    uses(bytes, NFTA_MASQ_REG_PROTO_MIN, NFT_REG_1)?;
+    match find_number(bytes, NFTA_MASQ_REG_PROTO_MAX) {
+        None | Some(NFT_REG_1) => Some(Instruction::MasqueradeTo { flags, range: false }),
+        Some(NFT_REG_2) => Some(Instruction::MasqueradeTo { flags, range: true }),
+        Some(_) => None,
+    }
+}
+
+fn read_random(bytes: &[u8]) -> Option<Instruction> {
+    uses(bytes, NFTA_NG_DREG, NFT_REG_1)?;
+    uses(bytes, NFTA_NG_TYPE, NFT_NG_RANDOM)?;
+    let offset = find_number(bytes, NFTA_NG_OFFSET).unwrap_or(0);
+    Some(Instruction::Random(find_number(bytes, NFTA_NG_MODULUS)?)).filter(|_| offset == 0)
+}
+
+fn read_order(bytes: &[u8]) -> Option<Instruction> {
+    let expected = [
+        (NFTA_BYTEORDER_SREG, NFT_REG_1),
+        (NFTA_BYTEORDER_DREG, NFT_REG_1),
+        (NFTA_BYTEORDER_OP, NFT_BYTEORDER_HTON),
+        (NFTA_BYTEORDER_LEN, 4),
+        (NFTA_BYTEORDER_SIZE, 4),
+    ];
+    let known = expected.iter().all(|(kind, value)| find_number(bytes, *kind) == Some(*value));
+    known.then_some(Instruction::ToNetworkOrder)
 }
 
 /// A lookup of a map puts what it finds into a register, which ours never does.

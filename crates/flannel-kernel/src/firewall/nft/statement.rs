@@ -109,8 +109,12 @@ pub enum Statement {
     Counter,
     /// `meta mark set mark & ~MASK | VALUE`: the value, then the mask.
     SetMark(u32, u32),
+    /// `numgen random mod OF < PART`: so many packets of so many, by chance.
+    Chance(u32, u32),
     /// `masquerade`.
     Masquerade(SourcePorts),
+    /// `masquerade to :1024-29999`: to one of the ports from the first to the last.
+    MasqueradeTo(SourcePorts, u16, u16),
     /// `notrack`: connection tracking does not see the packet.
     NoTrack,
     /// `dnat to 10.0.0.1:80`.

@@ -117,6 +117,9 @@ fn read(statement: &Statement, family: PlanFamily) -> Part {
         Statement::Masquerade(SourcePorts::Randomised) => {
             Part::Action(Action::Masquerade(rules::SourcePorts::Randomised))
         }
+        Statement::MasqueradeTo(_, first, last) => {
+            Part::Action(Action::OtherSource(format!("masquerade to :{first}-{last}").into()))
+        }
         Statement::Dnat(..) => Part::Action(Action::Other("dnat".into())),
         Statement::Verdict(verdict) => Part::Action(read_verdict(verdict)),
         Statement::Unknown(name, _) => read_unknown(name, statement),

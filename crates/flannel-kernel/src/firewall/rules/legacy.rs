@@ -45,7 +45,7 @@ fn contains(bytes: &[u8], needle: &[u8]) -> bool {
 }
 
 /// A number for each table that stays the same while its rules do; none for one that is not there.
-pub(super) fn marks(family: Family) -> Result<Vec<Option<u64>>, Refusal> {
+pub(in crate::firewall) fn marks(family: Family) -> Result<Vec<Option<u64>>, Refusal> {
     TABLES.iter().map(|table| Ok(legacy_table(family, table)?.map(|bytes| mark(family, bytes)))).collect()
 }
 

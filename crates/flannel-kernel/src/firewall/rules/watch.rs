@@ -33,10 +33,14 @@ impl fmt::Display for RuleNotice {
     }
 }
 
+/// Whether a change of a table matters, and of which of its chains; all of them if none is named.
+type Matters = Box<dyn Fn(&str, Option<&str>) -> bool + Send>;
+
 /// A listener to the kernel's notices about rules, in one network namespace.
 pub struct RuleWatch {
     socket: NoticeSocket,
     own_ports: Vec<u32>,
+    matters: Matters,
     /// Whether a change that matters was told, of which the end is still to come.
     pending: bool,
 }
@@ -44,8 +48,13 @@ pub struct RuleWatch {
 impl RuleWatch {
     /// Starts to listen, in the namespace of this thread; changes by these sockets are not told.
     pub fn open(own_ports: Vec<u32>) -> Result<Self, WatchError> {
+        Self::open_for(own_ports, Box::new(matters_to_flannel))
+    }
+
+    /// The same for other tables and chains than flannel's.
+    pub(in crate::firewall) fn open_for(own_ports: Vec<u32>, matters: Matters) -> Result<Self, WatchError> {
         let socket = NoticeSocket::open(Some(netlink::NETFILTER), &[NFNLGRP_NFTABLES])?;
-        Ok(Self { socket, own_ports, pending: false })
+        Ok(Self { socket, own_ports, matters, pending: false })
     }
 
     /// Waits until rules that matter may have changed.
@@ -85,7 +94,8 @@ impl RuleWatch {
                 let by = program(&message);
                 notice = notice.or(std::mem::take(&mut self.pending).then_some(RuleNotice { by }));
             } else {
-                self.pending |= !self.own_ports.contains(&message.port) && matters(&message);
+                let by_others = !self.own_ports.contains(&message.port);
+                self.pending |= by_others && matters(&message, &self.matters);
             }
         }
         Ok(notice)
@@ -97,14 +107,14 @@ fn program(message: &Received) -> Option<String> {
     attributes.find(|(kind, _)| *kind == NFTA_GEN_PROC_NAME).map(|(_, name)| text(name))
 }
 
-/// Whether a message is about a table or a chain that we have rules in.
-fn matters(message: &Received) -> bool {
+/// Whether a message is about a table or a chain that matters.
+fn matters(message: &Received, matters: &Matters) -> bool {
     let Some((_, attributes)) = message.split::<4>() else { return false };
     let names_chain = match message.kind & 0xff {
         NFT_MSG_NEWTABLE | NFT_MSG_DELTABLE => None,
         NFT_MSG_NEWCHAIN | NFT_MSG_DELCHAIN => Some(NFTA_CHAIN_NAME),
         NFT_MSG_NEWRULE | NFT_MSG_DELRULE => Some(NFTA_RULE_CHAIN),
-        _ => Some(0), // sets and elements: none of iptables' tables has any
+        _ => Some(0), // sets and elements name no chain
     };
     let (mut table, mut chain) = (String::new(), None);
     for (kind, value) in attributes {
@@ -114,15 +124,19 @@ fn matters(message: &Received) -> bool {
             _ => {}
         }
     }
+    match (names_chain, &chain) {
+        (Some(_), None) => matters(&table, Some("")),
+        _ => matters(&table, chain.as_deref()),
+    }
+}
+
+fn matters_to_flannel(table: &str, chain: Option<&str>) -> bool {
     if Family::BOTH.iter().any(|family| own_table(*family) == table) {
         return true;
     }
     let mut roles = Role::ALL.iter().filter(|role| role.table_of_iptables() == table);
-    match (names_chain, chain) {
-        (None, _) => roles.next().is_some(),
-        (_, Some(chain)) => {
-            roles.any(|role| [role.entrance(), role.chain(System::IptablesNft)].contains(&&*chain))
-        }
-        _ => false,
+    match chain {
+        None => roles.next().is_some(),
+        Some(chain) => roles.any(|role| [role.entrance(), role.chain(System::IptablesNft)].contains(&chain)),
     }
 }
