@@ -11,13 +11,19 @@
     reason = "only tests use it, and a test stops at the first surprise"
 )]
 
+mod listing;
 mod mode;
 mod place;
+mod proxy;
 mod services;
 mod site;
+mod stream;
 mod truth;
 
-pub use mode::Mode;
+pub use listing::{listing, of_flannel};
+pub use mode::{Folder, Mode};
 pub use place::{Family, Place};
+pub use proxy::{Proxy, ProxyMode, Service};
 pub use site::Site;
+pub use stream::{Connections, Outcome};
 pub use truth::{Case, Protocol, cases};

@@ -3,6 +3,7 @@
 //! `one` and `two` are nodes, `one.a` and `one.b` pods of `one`, `far` is the stranger, who sends what is for `two.a`
 //! to `one`, as a load balancer does. The lab knows them as master1, worker1 and worker2.
 
+use std::fs;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Stdio;
@@ -18,6 +19,8 @@ use crate::services;
 
 /// How long a condition may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// Where the lab's nodes have the network of their pods.
+const NETWORK: &str = "/etc/cni/net.d/10-flannel.conflist";
 /// Every name of an address except those of services.
 const NAMES: [&str; 14] = [
     "one.a",
@@ -98,7 +101,25 @@ impl Site {
         }
     }
 
-    /// Addresses and routes that a cluster would have from its surroundings, and services on the first node.
+    /// Makes the pods of both nodes anew, on a network of this text.
+    pub fn renew_pods(&mut self, network: &str) {
+        for node in ["one", "two"].map(|name| self.node(name)) {
+            node.pods().unwrap().into_iter().for_each(|pod| pod.remove().unwrap());
+            fs::write(node.disk_path(NETWORK), network).unwrap();
+        }
+        let before = std::mem::take(&mut self.pods);
+        self.add_pods();
+        let (far, old) = (self.node("far"), before.into_iter().find(|(name, _)| *name == "two.a"));
+        for address in old.into_iter().flat_map(|(_, addresses)| addresses) {
+            let family = Family::of(address);
+            let (new, via) = (self.address("two.a", family), self.address("one", family));
+            far.ip(&format!("route del {address}")).unwrap();
+            far.ip(&format!("route add {new} via {via}")).unwrap();
+        }
+        self.wait_settled();
+    }
+
+    /// Addresses and routes that a cluster would have from its surroundings.
     fn lay_ways(&self) {
         let [one, two, far] = ["one", "two", "far"].map(|name| self.node(name));
         for family in Family::BOTH {
@@ -122,8 +143,15 @@ impl Site {
             for (to, via) in ways {
                 far.ip(&format!("{flag} route add {to} via {}", address(via))).unwrap();
             }
-            self.load(one, &services::table(self, family));
         }
+    }
+
+    /// Makes the services and marks of the truth table on the first node.
+    pub fn with_services(self) -> Self {
+        for family in Family::BOTH {
+            self.load(self.node("one"), &services::table(&self, family));
+        }
+        self
     }
 
     /// Gives `nft` rules on a node.

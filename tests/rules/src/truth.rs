@@ -52,35 +52,36 @@ pub struct Case {
 pub fn cases() -> Vec<Case> {
     let lines = include_str!("../truth.txt").lines();
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
-    lines.flat_map(|line| Family::BOTH.map(|family| case(line, family))).flatten().collect()
-}
-
-fn case(line: &str, family: Family) -> Option<Case> {
-    let mut words = line.split_whitespace();
-    let mut word = || words.next().unwrap_or_else(|| panic!("too short: {line}"));
-    let families = word();
-    let (from, to, receiver, seen) = (word(), word(), word(), word());
-    let (from, source) = from.split_once('@').map_or((from, None), |(from, source)| (from, Some(source)));
-    let (to, protocol) = to.strip_suffix("/tcp").map_or((to, Protocol::Udp), |to| (to, Protocol::Tcp));
-    let (to, port) = to.split_once(':').map_or((to, OPEN), |(to, port)| (to, port.parse().unwrap()));
-    let wanted = match family {
-        Family::V4 => families.contains('4'),
-        Family::V6 => families.contains('6'),
-    };
-    wanted.then(|| Case {
-        family,
-        from: from.to_owned(),
-        source: source.map(str::to_owned),
-        to: to.to_owned(),
-        port,
-        protocol,
-        receiver: receiver.to_owned(),
-        seen: seen.to_owned(),
-        why: words.collect::<Vec<_>>().join(" "),
-    })
+    lines.flat_map(|line| Family::BOTH.map(|family| Case::read(line, family))).flatten().collect()
 }
 
 impl Case {
+    /// Reads a line of the table; none if it is not for this family.
+    pub fn read(line: &str, family: Family) -> Option<Self> {
+        let mut words = line.split_whitespace();
+        let mut word = || words.next().unwrap_or_else(|| panic!("too short: {line}"));
+        let families = word();
+        let (from, to, receiver, seen) = (word(), word(), word(), word());
+        let (from, source) = from.split_once('@').map_or((from, None), |(from, source)| (from, Some(source)));
+        let (to, protocol) = to.strip_suffix("/tcp").map_or((to, Protocol::Udp), |to| (to, Protocol::Tcp));
+        let (to, port) = to.split_once(':').map_or((to, OPEN), |(to, port)| (to, port.parse().unwrap()));
+        let wanted = match family {
+            Family::V4 => families.contains('4'),
+            Family::V6 => families.contains('6'),
+        };
+        wanted.then(|| Self {
+            family,
+            from: from.to_owned(),
+            source: source.map(str::to_owned),
+            to: to.to_owned(),
+            port,
+            protocol,
+            receiver: receiver.to_owned(),
+            seen: seen.to_owned(),
+            why: words.collect::<Vec<_>>().join(" "),
+        })
+    }
+
     /// Sends the packet; gives the name of the source that came, or what went wrong.
     pub fn play(&self, site: &Site) -> String {
         let (from, receiver) = (site.place(&self.from), site.place(&self.receiver));
@@ -150,8 +151,8 @@ mod tests {
             why: "some words".to_owned(),
         };
         let line = "46 one@one.cni0 far:7100/tcp far one some words";
-        assert_eq!(case(line, Family::V6), Some(expected));
-        assert_eq!(case("4 one.a two.a two.a one.a words", Family::V6), None);
+        assert_eq!(Case::read(line, Family::V6), Some(expected));
+        assert_eq!(Case::read("4 one.a two.a two.a one.a words", Family::V6), None);
     }
 
     #[test]

@@ -10,10 +10,25 @@
     reason = "a test stops at the first surprise"
 )]
 
+mod combinations;
+mod kube_proxy;
+mod passing;
+mod quiet;
+mod repair;
 mod truth;
 
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    store_tests::run(&[truth::SCENARIOS].concat())
+    store_tests::run(
+        &[
+            truth::SCENARIOS,
+            combinations::SCENARIOS,
+            repair::SCENARIOS,
+            quiet::SCENARIOS,
+            passing::SCENARIOS,
+            kube_proxy::SCENARIOS,
+        ]
+        .concat(),
+    )
 }

@@ -26,7 +26,7 @@ fn packets_have_the_same_source_as_with_go_in_iptables_mode() {
 }
 
 fn all_hold(program: Program, mode: Mode) {
-    let site = Site::up("truth", program, mode);
+    let site = Site::up("truth", program, mode).with_services();
     let cases = cases();
     let line = |case: &rule_tests::Case, seen: &str| format!("{case}: {seen}");
     let seen: Vec<_> = cases.iter().map(|case| line(case, &case.play(&site))).collect();

@@ -1,0 +1,109 @@
+//! A pod opens 500 connections a second to the world while flanneld is restarted, upgraded and told to keep its rules
+//! elsewhere: none is lost, and none is seen with another source than the node's.
+
+use std::collections::BTreeMap;
+
+use cluster_tests::{is_ready, wait_until};
+use flannel_lab::{Node, Signal, Store};
+use rule_tests::{Connections, Family, Mode, Outcome, Site, of_flannel};
+use store_tests::{Need, Program, scenarios, start, tell};
+
+scenarios! {
+    &[] => a_restart_in_iptables_mode_is_not_noticed, a_restart_in_nftables_mode_is_not_noticed,
+        a_switch_of_modes_is_not_noticed_and_leaves_nothing_behind;
+    &[Need::GoFlanneld] => an_upgrade_from_go_in_iptables_mode_is_not_noticed,
+        an_upgrade_from_go_in_nftables_mode_is_not_noticed;
+}
+
+/// So many connections after each change: those of half a second.
+const AFTER: u64 = 250;
+
+fn a_restart_in_iptables_mode_is_not_noticed() {
+    restart(Mode::Iptables, Family::V4);
+}
+
+fn a_restart_in_nftables_mode_is_not_noticed() {
+    restart(Mode::Nftables, Family::V6);
+}
+
+fn restart(mode: Mode, family: Family) {
+    let site = Site::up("restart", Program::Ours, mode);
+    let (node, stream) = (site.node("one"), Connections::begin(&site, family));
+    for signal in [Signal::TERM, Signal::KILL] {
+        replace(node, signal);
+        stream.wait_more(AFTER);
+    }
+    assert_unnoticed(&stream.end(&site));
+}
+
+fn replace(node: &Node, signal: Signal) {
+    node.stop_flanneld(signal).unwrap();
+    start(node, Program::Ours);
+    is_ready(node);
+}
+
+fn a_switch_of_modes_is_not_noticed_and_leaves_nothing_behind() {
+    let site = Site::up("switch", Program::Ours, Mode::Iptables);
+    let (node, stream) = (site.node("one"), Connections::begin(&site, Family::V4));
+    for mode in [Mode::Nftables, Mode::Iptables] {
+        site.cluster().write_net_conf(&mode.net_conf()).unwrap();
+        wait_kept_in(node, mode);
+        stream.wait_more(AFTER);
+    }
+    // The same between two runs of the daemon.
+    node.stop_flanneld(Signal::TERM).unwrap();
+    site.cluster().write_net_conf(&Mode::Nftables.net_conf()).unwrap();
+    start(node, Program::Ours);
+    wait_kept_in(node, Mode::Nftables);
+    stream.wait_more(AFTER);
+    assert_unnoticed(&stream.end(&site));
+    node.stop_flanneld(Signal::TERM).unwrap();
+    node.start_flanneld(["--ip-masq=false", "--iptables-forward-rules=false"]).unwrap();
+    wait_until("no rule of flannel to be left", || match of_flannel(node) {
+        lines if lines.is_empty() => Ok(()),
+        lines => Err(format!("{lines:#?}")),
+    });
+}
+
+/// Waits until flannel's rules of both families are in one system, and nothing of them is in another.
+fn wait_kept_in(node: &Node, mode: Mode) {
+    let own = |line: &String| match mode {
+        Mode::Nftables => line.starts_with("nft: table ip"),
+        // `nft` shows what iptables keeps in nftables, too.
+        _ => !line.contains("flannel-ipv"),
+    };
+    wait_until(&format!("the rules to be in {mode:?}"), || {
+        let lines = of_flannel(node);
+        let both = match mode {
+            Mode::Nftables => lines.len() == 2,
+            _ => ["iptables-nft-save: -A POSTROUTING", "ip6tables-nft-save: -A POSTROUTING"]
+                .iter()
+                .all(|jump| lines.iter().any(|line| line.starts_with(jump))),
+        };
+        if both && lines.iter().all(own) { Ok(()) } else { Err(format!("{lines:#?}\n{}", node.log())) }
+    });
+}
+
+fn an_upgrade_from_go_in_iptables_mode_is_not_noticed() {
+    upgrade(Mode::Iptables);
+}
+
+fn an_upgrade_from_go_in_nftables_mode_is_not_noticed() {
+    upgrade(Mode::Nftables);
+}
+
+fn upgrade(mode: Mode) {
+    let site = Site::on("upgrade", Store::etcd(1), Program::Go, mode);
+    let (node, stream) = (site.node("one"), Connections::begin(&site, Family::V4));
+    replace(node, Signal::TERM);
+    wait_kept_in(node, mode);
+    stream.wait_more(2 * AFTER);
+    assert_unnoticed(&stream.end(&site));
+}
+
+#[track_caller]
+fn assert_unnoticed(outcome: &Outcome) {
+    let Outcome { made, lost, sources } = outcome;
+    tell(format!("{made} connections, {} lost, seen from {sources:?}", lost.len()));
+    assert_eq!((lost, sources), (&Vec::new(), &BTreeMap::from([("one".to_owned(), *made)])));
+}
