@@ -93,6 +93,18 @@ pub enum ApplyError {
         /// The port.
         port: u16,
     },
+    /// Rules could not be changed.
+    #[error("cannot {verb} {object}: {why}")]
+    Rules {
+        /// What was tried.
+        verb: &'static str,
+        /// The table.
+        object: String,
+        /// Why.
+        why: String,
+        /// What an operator can do about it.
+        hint: Option<String>,
+    },
     /// We know no way to do that.
     #[error("cannot {verb} {object}: a bug: we never make such an object")]
     Unknown {
@@ -145,6 +157,7 @@ impl ApplyError {
             Self::PortTaken { port, .. } => Some(format!(
                 "find it with `ss -ulnp 'sport = :{port}'`, or choose another Port in net-conf.json"
             )),
+            Self::Rules { hint, .. } => hint.clone(),
             Self::Unknown { .. } => None,
         }
     }

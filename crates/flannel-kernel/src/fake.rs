@@ -7,8 +7,13 @@ use std::collections::BTreeMap;
 use flannel_plan::diff::{Change, must_be_rebuilt};
 use flannel_plan::link_name::LinkName;
 use flannel_plan::look::{AddressFact, LinkFact, Look, RouteFact, Scope};
+use flannel_plan::rules::edit::{applied, edits};
+use flannel_plan::rules::found::RuleLook;
+use flannel_plan::rules::observed::RuleScope;
+use flannel_plan::rules::{RuleTable, TableId};
 use flannel_plan::state::{Address, Item, Key, Link};
 
+use crate::firewall::rules::Rules;
 use crate::linux::is_in_scope;
 use crate::{ApplyError, Failure, Kernel, LookError, Refusal};
 
@@ -21,11 +26,17 @@ pub struct Fake {
     pub refuses: BTreeMap<Key, Refusal>,
     /// Every change that was made, in order.
     pub made: Vec<Change>,
+    /// Whose rules were looked for last.
+    rule_scope: RuleScope,
 }
 
 impl Kernel for Fake {
     fn look(&mut self, scope: &Scope) -> Result<Look, LookError> {
         let mut look = self.now.clone();
+        self.rule_scope = scope.rules();
+        if scope.system.is_none() {
+            look.rules = RuleLook::default();
+        }
         let in_scope: Vec<_> =
             look.links.iter().filter(|fact| is_in_scope(fact, scope)).map(|fact| fact.link.name).collect();
         look.neighbours.retain(|neighbour| in_scope.contains(&neighbour.link));
@@ -41,6 +52,10 @@ impl Kernel for Fake {
             Some(Failure { change: change.clone(), why })
         });
         failures.collect()
+    }
+
+    fn rules(&mut self) -> Option<&mut Rules> {
+        None
     }
 }
 
@@ -63,6 +78,7 @@ impl Fake {
         match change {
             Change::Create(item) => self.put(change, item)?,
             Change::Replace { from: Item::Link(from), to: Item::Link(to) } => self.alter(from, to),
+            Change::Replace { to: Item::Rules(table), .. } => self.put_rules(&table.id, Some(table)),
             Change::Replace { from, to } => {
                 self.take(from);
                 self.put(change, to)?;
@@ -86,9 +102,18 @@ impl Fake {
             Item::Fdb(entry) => self.now.fdb.push(entry),
             Item::Neighbour(neighbour) => self.now.neighbours.push(neighbour),
             Item::Route(route) => self.now.routes.push(RouteFact { route, metric: 0, source: None }),
+            Item::Rules(table) => self.put_rules(&table.id, Some(&table)),
             Item::File(file) => self.now.files.push(*file),
         }
         Ok(())
+    }
+
+    fn put_rules(&mut self, id: &TableId, want: Option<&RuleTable>) {
+        let tables = &mut self.now.rules.tables;
+        let at = tables.iter().position(|table| table.id == *id);
+        let found = at.map(|at| tables.swap_remove(at));
+        let steps = edits(&self.rule_scope, want, found.as_ref());
+        tables.extend(applied(&self.rule_scope, found.as_ref(), id, &steps));
     }
 
     fn put_link(&mut self, link: Link) {
@@ -119,6 +144,7 @@ impl Fake {
     fn take(&mut self, item: &Item) {
         match item {
             Item::Link(link) => self.lose_link(link.name),
+            Item::Rules(table) => self.put_rules(&table.id, None),
             Item::Address(address) => {
                 self.drop_item(item);
                 self.forget_without_address(address);
@@ -156,6 +182,7 @@ impl Fake {
             Item::Route(gone) => {
                 now.routes.retain(|fact| fact.metric != 0 || fact.route.destination != gone.destination);
             }
+            Item::Rules(_) => {} // what is there is not forgotten, only changed
             Item::File(gone) => now.files.retain(|file| file.path != gone.path),
         }
     }

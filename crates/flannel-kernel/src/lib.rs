@@ -32,6 +32,8 @@ pub mod wiring;
 use flannel_plan::diff::Change;
 use flannel_plan::look::{Look, Scope};
 
+use firewall::rules::Rules;
+
 pub use error::{ApplyError, Failure, LookError};
 pub use linux::Linux;
 pub use netlink::Refusal;
@@ -43,4 +45,7 @@ pub trait Kernel {
 
     /// Applies the changes in order; goes on after a failure, and returns all failures.
     fn apply(&mut self, changes: &[Change]) -> Vec<Failure>;
+
+    /// What holds the rules of this machine; none where there is no machine.
+    fn rules(&mut self) -> Option<&mut Rules>;
 }

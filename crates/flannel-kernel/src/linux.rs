@@ -1,10 +1,14 @@
 //! The kernel of this machine behind the [`Kernel`] trait: looks by dumps, applies single changes and batches.
 
+mod rule_changes;
+
 use flannel_plan::diff::Change;
 use flannel_plan::look::{LinkFact, Look, Scope};
+use flannel_plan::rules::observed::RuleScope;
 use flannel_plan::state::LinkKind;
 
 use crate::apply::Applying;
+use crate::firewall::rules::Rules;
 use crate::names::Names;
 use crate::netlink::{Refusal, Socket};
 use crate::{Failure, Kernel, LookError, address, file, link, neighbour, route, sysctl};
@@ -17,6 +21,9 @@ pub struct Linux {
     socket: Socket,
     /// How much was found at the last look: the next one finds about as much.
     last: Sizes,
+    /// The rules, opened by the first who asks for them, and whose they are.
+    rules: Option<Rules>,
+    rule_scope: RuleScope,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -30,12 +37,17 @@ impl Linux {
     /// Opens a way to the kernel, in the namespace of this thread.
     pub fn open() -> Result<Self, LookError> {
         let socket = Socket::open().map_err(because("a netlink socket"))?;
-        Ok(Self { socket, last: Sizes::default() })
+        Ok(Self { socket, last: Sizes::default(), rules: None, rule_scope: RuleScope::default() })
     }
 
     /// The number by which notices name us as their cause.
     pub fn port_id(&self) -> u32 {
         self.socket.port_id()
+    }
+
+    /// The rules of this machine.
+    pub fn rules(&mut self) -> &mut Rules {
+        self.rules.get_or_insert_with(Rules::open)
     }
 
     /// Adds the neighbours and forwarding entries on the devices of the scope.
@@ -65,6 +77,10 @@ impl Kernel for Linux {
         let routes = route::dump(&mut self.socket, &names, self.last.routes).map_err(because("routes"))?;
         let mut look = Look { links, addresses, routes, ..Look::default() };
         self.look_at_entries(&mut look, scope)?;
+        if let Some(system) = scope.system {
+            self.rule_scope = scope.rules();
+            look.rules = self.rules().look(system);
+        }
         look.sysctls = scope.sysctls.iter().filter_map(|path| sysctl::read(path)).collect();
         look.files = scope.files.iter().filter_map(|path| file::read(path)).collect();
         self.last =
@@ -73,7 +89,18 @@ impl Kernel for Linux {
     }
 
     fn apply(&mut self, changes: &[Change]) -> Vec<Failure> {
-        Applying::new(&mut self.socket).all(changes)
+        let mut failures = Vec::new();
+        for part in changes.chunk_by(|a, b| rule_changes::is_one(a) == rule_changes::is_one(b)) {
+            failures.extend(match part.first().is_some_and(rule_changes::is_one) {
+                true => self.apply_rules(part),
+                false => Applying::new(&mut self.socket).all(part),
+            });
+        }
+        failures
+    }
+
+    fn rules(&mut self) -> Option<&mut Rules> {
+        Some(Self::rules(self))
     }
 }
 

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{self, BackendError, BackendKind, host_gw, vxlan};
 use crate::config::{Backend, NetworkConfig};
 use crate::family::ByFamily;
+use crate::firewall;
 use crate::inputs::{Inputs, NodeOptions};
 use crate::look::Scope;
 use crate::ownership::ALIAS_PREFIX;
@@ -54,6 +55,7 @@ pub fn plan(inputs: &Inputs) -> Result<Plan, BackendError> {
         Backend::Missing(name) => return Err(BackendError::Missing(name.clone())),
     };
     add_peers(inputs, &mut plan);
+    add_firewall(inputs, &mut plan);
     plan.put(Item::File(Box::new(subnet_file(inputs, mtu))));
     let Draft { items, peers, refused, warnings } = plan;
     Ok(Plan { desired: items.into_iter().collect(), peers, refused, warnings })
@@ -74,6 +76,12 @@ fn add_peers(inputs: &Inputs, plan: &mut Draft) {
     }
 }
 
+fn add_firewall(inputs: &Inputs, plan: &mut Draft) {
+    let (routes, left_out) = firewall::blackholes(inputs);
+    routes.into_iter().chain(firewall::rules(inputs)).for_each(|item| plan.put(item));
+    plan.warnings.extend(left_out.into_iter().chain(inputs.firewall.notes.clone()));
+}
+
 fn subnet_file(inputs: &Inputs, mtu: u32) -> File {
     let env = SubnetEnv {
         networks: inputs.config.networks.map(|_, pods| vec![pods.network]),
@@ -91,7 +99,7 @@ impl NodeOptions {
     }
 }
 
-/// What to look at for a configuration; `earlier` are pod networks that this instance served before.
+/// What to look at for a configuration, rules apart; `earlier` are pod networks that this instance served before.
 pub fn scope(node: &NodeOptions, config: &NetworkConfig, own: &ByFamily<IpNet>, earlier: &[IpNet]) -> Scope {
     let links = backend::links(config);
     let mut networks: Vec<IpNet> = config.networks.iter().map(|(_, pods)| pods.network).collect();
@@ -105,5 +113,6 @@ pub fn scope(node: &NodeOptions, config: &NetworkConfig, own: &ByFamily<IpNet>, 
             .map(|family, pods| own.get(family).map_or(pods.subnet_len, IpNet::prefix_len)),
         sysctls: links.iter().map(|(_, name)| vxlan::accept_ra(*name)).collect(),
         files: vec![node.subnet_file.clone()],
+        system: None,
     }
 }

@@ -7,6 +7,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::config::NetworkConfig;
+use crate::firewall::Firewall;
 use crate::lease::Lease;
 use crate::link_name::LinkName;
 use crate::state::RouteKind;
@@ -27,15 +28,24 @@ pub struct Inputs {
     pub peers: Vec<Arc<Lease>>,
     /// The routes of the host that are not ours: who is on-link, what is connected.
     pub routes: Vec<HostRoute>,
+    /// What this host holds rules with.
+    #[serde(default)]
+    pub firewall: Firewall,
 }
 
 /// What the operator chose for this node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeOptions {
     /// Where the CNI plugin looks for the node's subnet; also what tells instances on one host apart.
     pub subnet_file: Box<str>,
     /// Whether packets that leave the pod network get the node's address.
     pub ip_masq: bool,
+    /// Whether packets of the pod network are let through the host's firewall.
+    #[serde(default)]
+    pub forward_rules: bool,
+    /// Whether packets for pods of this node that are gone are dropped.
+    #[serde(default)]
+    pub blackhole_route: bool,
 }
 
 /// A route of the host that is not ours.

@@ -13,6 +13,7 @@ pub mod config_change;
 pub mod desired;
 pub mod diff;
 pub mod family;
+pub mod firewall;
 pub mod inputs;
 pub mod lease;
 pub mod link_name;

@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::family::ByFamily;
 use crate::link_name::LinkName;
+use crate::ownership::ALIAS_PREFIX;
+use crate::rules::System;
+use crate::rules::found::RuleLook;
+use crate::rules::observed::RuleScope;
 use crate::state::{FdbEntry, File, Link, Neighbour, Route, Sysctl};
 
 /// What one instance of flanneld looks at; everything else is not even dumped.
@@ -24,6 +28,17 @@ pub struct Scope {
     pub sysctls: Vec<Box<str>>,
     /// Files to read.
     pub files: Vec<Box<str>>,
+    /// Where rules are kept; without it no rules are looked at.
+    #[serde(default)]
+    pub system: Option<System>,
+}
+
+impl Scope {
+    /// Whose rules are looked for.
+    pub fn rules(&self) -> RuleScope {
+        let instance = self.instance.strip_prefix(ALIAS_PREFIX).unwrap_or(&self.instance);
+        RuleScope { instance: instance.into(), networks: self.networks.clone() }
+    }
 }
 
 /// All that was found at one moment.
@@ -43,6 +58,9 @@ pub struct Look {
     pub sysctls: Vec<Sysctl>,
     /// The files of the scope that exist.
     pub files: Vec<File>,
+    /// The rules that have to do with ours.
+    #[serde(default)]
+    pub rules: RuleLook,
 }
 
 /// A device, as found.

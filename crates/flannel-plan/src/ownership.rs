@@ -15,6 +15,8 @@ use crate::inputs::HostRoute;
 use crate::link_name::LinkName;
 use crate::look::{AddressFact, Look, RouteFact, Scope};
 use crate::mac::Mac;
+use crate::rules::found::Blind;
+use crate::rules::observed as rules;
 use crate::state::{
     Address, FdbEntry, Item, Key, Link, LinkKind, Neighbour, PROTOCOL, PROTOCOL_BOOT, PROTOCOL_KERNEL, State,
     Sysctl,
@@ -32,6 +34,8 @@ pub struct Observed {
     pub foreign: Vec<Item>,
     /// The routes of the host that are none of ours.
     pub routes: Vec<HostRoute>,
+    /// Where rules could not be looked at.
+    pub blind: Vec<Blind>,
 }
 
 /// Sorts what was found by whose it is.
@@ -65,8 +69,10 @@ pub fn observed(scope: &Scope, look: &Look) -> Observed {
     for fact in look.routes.iter().filter(|fact| sorter.concerns_route(fact)) {
         put(sorter.owns_route(fact), Item::Route(fact.route));
     }
+    let tables = rules::observed(&scope.rules(), &look.rules.tables);
+    tables.into_iter().for_each(|table| put(true, Item::Rules(Box::new(table))));
     let routes = look.routes.iter().filter(|fact| sorter.is_host_route(fact)).map(host_route).collect();
-    Observed { ours: ours.into_iter().collect(), foreign, routes }
+    Observed { ours: ours.into_iter().collect(), foreign, routes, blind: look.rules.blind.clone() }
 }
 
 /// The devices of this instance: by our mark, or by name where no other instance has marked it.
@@ -189,12 +195,26 @@ pub fn obstacles<'a>(desired: &State, observed: &'a Observed) -> Vec<&'a Link> {
     observed.foreign.iter().filter_map(holds).collect()
 }
 
-/// The desired state without the devices that others hold, and without what would be put on those.
+/// The rules that we need and that cannot be looked at, and why: what is there is left as it is.
+pub fn unseen(desired: &State, observed: &Observed) -> Vec<(Key, String)> {
+    let why = |item: &Item| {
+        let Item::Rules(table) = item else { return None };
+        let blind = observed.blind.iter().find(|blind| blind.hides(&table.id))?;
+        Some((item.key(), format!("{} cannot be looked at: {}", item.key(), blind.why)))
+    };
+    desired.iter().filter_map(why).collect()
+}
+
+/// The desired state without the devices that others hold, and without what would be put on those; and without
+/// rules that cannot be looked at.
 pub fn attainable<'a>(desired: &'a State, observed: &Observed) -> Cow<'a, State> {
     let mut attainable = Cow::Borrowed(desired);
     for link in obstacles(desired, observed) {
         let free = |item: &Item| item.key() != Key::Link(link.name) && item.link() != Some(link.name);
         attainable.to_mut().retain(free);
+    }
+    for (key, _) in unseen(desired, observed) {
+        attainable.to_mut().remove(&key);
     }
     attainable
 }

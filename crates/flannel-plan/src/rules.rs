@@ -48,6 +48,13 @@ pub struct TableId {
     pub name: Box<str>,
 }
 
+impl TableId {
+    /// Whether it only says what is not tracked.
+    pub fn is_raw(&self) -> bool {
+        self.system.is_iptables() && &*self.name == "raw"
+    }
+}
+
 /// Whether a match wants the value or anything but it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::link_name::LinkName;
 use crate::mac::Mac;
+use crate::rules::{RuleTable, TableId};
 
 /// The protocol number that marks our routes and neighbours in the kernel: `F`, in no table of known numbers.
 pub const PROTOCOL: u8 = 70;
@@ -41,6 +42,8 @@ pub enum Item {
     Neighbour(Neighbour),
     /// The way to a peer's pods.
     Route(Route),
+    /// Our rules in one table.
+    Rules(Box<RuleTable>),
     /// A file that others read.
     File(Box<File>),
 }
@@ -61,6 +64,8 @@ pub enum Key {
     Neighbour(LinkName, IpAddr),
     /// A route of the main table without a metric, by destination.
     Route(IpNet),
+    /// Our rules, by table.
+    Rules(TableId),
     /// A file, by path.
     File(Box<str>),
 }
@@ -216,6 +221,7 @@ impl Item {
             Self::Fdb(entry) => Key::Fdb(entry.link, entry.mac),
             Self::Neighbour(neighbour) => Key::Neighbour(neighbour.link, neighbour.address),
             Self::Route(route) => Key::Route(route.destination),
+            Self::Rules(table) => Key::Rules(table.id.clone()),
             Self::File(file) => Key::File(file.path.clone()),
         }
     }
@@ -230,6 +236,7 @@ impl Item {
             (Self::Fdb(a), Self::Fdb(b)) => (a.link, a.mac).cmp(&(b.link, b.mac)),
             (Self::Neighbour(a), Self::Neighbour(b)) => (a.link, a.address).cmp(&(b.link, b.address)),
             (Self::Route(a), Self::Route(b)) => a.destination.cmp(&b.destination),
+            (Self::Rules(a), Self::Rules(b)) => a.id.cmp(&b.id),
             (Self::File(a), Self::File(b)) => a.path.cmp(&b.path),
             (a, b) => a.rank().cmp(&b.rank()),
         }
@@ -244,7 +251,8 @@ impl Item {
             Self::Fdb(_) => 3,
             Self::Neighbour(_) => 4,
             Self::Route(_) => 5,
-            Self::File(_) => 6,
+            Self::Rules(_) => 6,
+            Self::File(_) => 7,
         }
     }
 
@@ -256,7 +264,7 @@ impl Item {
             Self::Neighbour(neighbour) => Some(neighbour.link),
             Self::Route(route) => route.link,
             Self::Sysctl(sysctl) => sysctl.link(),
-            Self::Link(_) | Self::File(_) => None,
+            Self::Link(_) | Self::Rules(_) | Self::File(_) => None,
         }
     }
 }
@@ -276,6 +284,9 @@ impl Key {
     pub fn tier(&self) -> Tier {
         match self {
             Self::Link(_) | Self::Address(..) | Self::File(_) => Tier::Node,
+            // Connection tracking costs time where it is not needed, and does no harm.
+            Self::Rules(table) if table.is_raw() => Tier::BestEffort,
+            Self::Rules(_) => Tier::Node,
             Self::Sysctl(_) => Tier::BestEffort,
             Self::Fdb(..) | Self::Neighbour(..) | Self::Route(_) => Tier::Peer,
         }
@@ -290,6 +301,7 @@ impl Key {
             Self::Fdb(..) => "fdb",
             Self::Neighbour(..) => "neighbour",
             Self::Route(_) => "route",
+            Self::Rules(_) => "rules",
             Self::File(_) => "file",
         }
     }

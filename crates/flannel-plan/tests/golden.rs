@@ -12,6 +12,7 @@ use flannel_plan::backend;
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::desired::plan;
 use flannel_plan::family::ByFamily;
+use flannel_plan::firewall::Firewall;
 use flannel_plan::inputs::{HostRoute, Inputs, NodeOptions};
 use flannel_plan::lease::{Announcement, Lease, subnets_from_key};
 use flannel_plan::state::{Item, LinkKind, PROTOCOL_BOOT, PROTOCOL_KERNEL, RouteKind, State};
@@ -80,12 +81,17 @@ fn inputs(case: &Path, (name, v4, v6): (&str, &str, &str)) -> Inputs {
     assert_eq!(announced, own.announcement, "{name}: what we announce is what Go announced");
     let ip_masq = read(case.join("command")).contains("--ip-masq");
     Inputs {
-        node: NodeOptions { subnet_file: "/run/flannel/subnet.env".into(), ip_masq },
+        node: NodeOptions {
+            subnet_file: "/run/flannel/subnet.env".into(),
+            ip_masq,
+            ..NodeOptions::default()
+        },
         config,
         underlay,
         own,
         peers: peers.into_iter().map(Arc::new).collect(),
         routes: host_routes(&case.join(name)),
+        firewall: Firewall::default(),
     }
 }
 

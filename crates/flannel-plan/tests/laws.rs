@@ -9,6 +9,7 @@ use flannel_plan::config::NetworkConfig;
 use flannel_plan::desired::{Plan, plan};
 use flannel_plan::diff::{Change, diff};
 use flannel_plan::family::ByFamily;
+use flannel_plan::firewall::Firewall;
 use flannel_plan::inputs::{HostRoute, Inputs, NodeOptions};
 use flannel_plan::lease::{Announcement, BackendData, Lease};
 use flannel_plan::look::{Look, RouteFact, Scope};
@@ -83,7 +84,11 @@ fn inputs_with(peers: Vec<Lease>, backend: &str) -> Inputs {
     let announcement = backend::announce(&config, &underlay, &macs).unwrap();
     let subnets = ByFamily { v4: Some(net("10.244.1.0/24")), v6: None };
     Inputs {
-        node: NodeOptions { subnet_file: "/run/flannel/subnet.env".into(), ip_masq: false },
+        node: NodeOptions {
+            subnet_file: "/run/flannel/subnet.env".into(),
+            ip_masq: false,
+            ..NodeOptions::default()
+        },
         config,
         underlay,
         own: Lease { owner: "us".into(), subnets, announcement, since: 0 },
@@ -94,6 +99,7 @@ fn inputs_with(peers: Vec<Lease>, backend: &str) -> Inputs {
             connected("10.244.7.0/24", "docker0"),
             default_route(),
         ],
+        firewall: Firewall::default(),
     }
 }
 

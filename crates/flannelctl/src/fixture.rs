@@ -9,6 +9,7 @@ use flannel_plan::backend;
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::desired::scope;
 use flannel_plan::family::{ByFamily, Family};
+use flannel_plan::firewall::Firewall;
 use flannel_plan::inputs::{HostRoute, Inputs, NodeOptions};
 use flannel_plan::lease::Lease;
 use flannel_plan::look::{LinkFact, Look, Scope};
@@ -74,11 +75,12 @@ pub fn inputs(net_conf: &str, last: u16) -> Inputs {
     };
     let addresses = own.announcement.public;
     Inputs {
-        node: NodeOptions { subnet_file: "/run/flannel/subnet.env".into(), ip_masq: false },
+        node: NodeOptions { subnet_file: "/run/flannel/subnet.env".into(), ip_masq: false, ..NodeOptions::default() },
         underlay: Underlay { link: "eth0".parse().unwrap(), mtu: 1500, addresses, public: addresses },
         own,
         peers: (2..=last).map(|number| Arc::new(lease(&config, number))).collect(),
         routes: vec![connected("10.0.0.0/24"), connected("fd00::/64")],
+        firewall: Firewall::default(),
         config,
     }
 }

@@ -8,13 +8,16 @@ use std::time::{Duration, Instant};
 use flannel_kernel::Kernel;
 use flannel_kernel::watch::{Interest, OwnEntry};
 use flannel_plan::backend;
+use flannel_plan::config::NetworkConfig;
 use flannel_plan::desired;
 use flannel_plan::diff::{Change, diff};
 use flannel_plan::family::ByFamily;
+use flannel_plan::firewall::Firewall;
 use flannel_plan::inputs::{Inputs, NodeOptions};
 use flannel_plan::link_name::LinkName;
 use flannel_plan::look::Scope;
 use flannel_plan::ownership::{self, Observed};
+use flannel_plan::rules::System;
 use flannel_plan::state::{Item, Key};
 use flannel_plan::underlay::{Choice, Underlay};
 use ipnet::IpNet;
@@ -24,11 +27,12 @@ use tracing::warn;
 use crate::gather::{self, NotYet, Wished};
 use crate::identity::Identity;
 use crate::in_force::InForce;
-use crate::options::Options;
+use crate::options::{Options, RuleOptions};
 use crate::planned::Planned;
 use crate::reconcile::{self, Admission, Settlement};
 use crate::remembered::Remembered;
 use crate::report::{Pass, Reporter};
+use crate::rule_means::RuleMeans;
 use crate::store_link::{LastWord, Wanted, Word};
 use crate::trust::Trust;
 use crate::wake::{Advice, Alarm, Damper, Wake};
@@ -64,6 +68,7 @@ pub struct Daemon<K> {
     parts: Parts<K>,
     node: NodeOptions,
     identity: Identity,
+    rule_means: RuleMeans,
     damper: Damper,
     underlay: Option<Underlay>,
     planned: Option<Planned>,
@@ -75,12 +80,16 @@ impl<K: Kernel> Daemon<K> {
     /// Puts the parts together.
     pub fn new(parts: Parts<K>) -> Self {
         let subnet_file = parts.options.subnet_file.clone().into();
-        let node = NodeOptions { subnet_file, ip_masq: parts.options.ip_masq };
+        let RuleOptions { ip_masq, forward: forward_rules, blackhole: blackhole_route, .. } =
+            parts.options.rules;
+        let node = NodeOptions { subnet_file, ip_masq, forward_rules, blackhole_route };
+        let rule_means = RuleMeans::new(parts.options.rules);
         let (identity, damper) = (Identity::default(), Damper::default());
         Self {
             parts,
             node,
             identity,
+            rule_means,
             damper,
             underlay: None,
             planned: None,
@@ -145,7 +154,9 @@ impl<K: Kernel> Daemon<K> {
         self.parts.reporter.tell_config(&in_force);
         let config = &in_force.config;
         let subnets = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
+        let firewall = self.firewall(config, now);
         let scope = desired::scope(&self.node, config, &subnets, &self.parts.earlier);
+        let scope = Scope { system: firewall.system, ..scope };
         let look = self.parts.kernel.look(&scope)?;
         let wishes = Wished { options: &self.parts.options, config, public: &snapshot.public };
         let choice = gather::choose_underlay(&wishes, &look, &scope.links, self.underlay.as_ref());
@@ -163,13 +174,19 @@ impl<K: Kernel> Daemon<K> {
         drop(look);
         let (node, config, peers) = (self.node.clone(), config.clone(), snapshot.peers.clone());
         let routes = std::mem::take(&mut observed.routes);
-        let inputs = Inputs { node, config, underlay, own, peers, routes };
+        let inputs = Inputs { node, config, underlay, own, peers, routes, firewall };
         let before = self.replan(inputs, scope, snapshot.public)?;
         if !word.is_remembered {
             self.parts.remembered.accept(snapshot);
         }
         let removal = if word.is_remembered { Admission::Unproven } else { Admission::Made };
         self.settle(before.as_ref(), observed, removal, now)
+    }
+
+    /// What rules are held with under a net-conf.
+    fn firewall(&mut self, config: &NetworkConfig, now: Instant) -> Firewall {
+        let rules = self.parts.kernel.rules();
+        rules.map(|rules| self.rule_means.of(config, rules, now)).unwrap_or_default()
     }
 
     /// Tells the watch what matters, if that is new.
@@ -263,11 +280,18 @@ impl<K: Kernel> Daemon<K> {
         self.retry = unsettled.then_some(next);
     }
 
+    /// Nobody tells of changes to legacy iptables.
+    fn resync(&self, now: Instant) -> Option<Instant> {
+        let system = self.planned.as_ref().and_then(|planned| planned.scope.system);
+        (system == Some(System::IptablesLegacy)).then(|| now + self.parts.options.rules.resync)
+    }
+
     fn next_look(&self) -> Instant {
         let now = Instant::now();
         let retry = self.retry.map(|delay| now + delay);
         let files = [self.parts.reporter.due(), self.parts.remembered.due()];
-        let due = [retry, self.damper.next_release(now), self.trust.ends()].into_iter().chain(files);
+        let due = [retry, self.resync(now), self.damper.next_release(now), self.trust.ends()];
+        let due = due.into_iter().chain(files);
         due.flatten().chain([now + SAFETY_LOOK]).min().unwrap_or(now)
     }
 }

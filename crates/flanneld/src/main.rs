@@ -1,7 +1,7 @@
 //! The node daemon: wires its threads together and turns results into exit codes.
 //!
-//! This thread runs the loop in blocking calls; one listens to the kernel, one to the subnet file; one runs the
-//! lease store, HTTP and signals on a small async runtime. They only ever say "look again" to each other.
+//! This thread runs the loop in blocking calls; one listens to the kernel, one to its rules, one to the subnet
+//! file; one runs the lease store, HTTP and signals on a small async runtime. They only ever say "look again" to each other.
 
 mod any_store;
 mod daemon;
@@ -19,6 +19,7 @@ mod rare_file;
 mod reconcile;
 mod remembered;
 mod report;
+mod rule_means;
 mod start;
 mod store_link;
 mod trust;

@@ -15,10 +15,12 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use flannel_leases::etcd::EtcdOptions;
 use flannel_leases::kubernetes::KubernetesOptions;
 use flannel_plan::family::ByFamily;
+use flannel_plan::rules::SourcePorts;
 use regex::Regex;
 
 pub use fault::{OptionFault, report};
@@ -79,8 +81,8 @@ pub struct Options {
     pub public: ByFamily<IpAddr>,
     /// Where the CNI plugin looks for the node's subnet.
     pub subnet_file: String,
-    /// Whether packets that leave the pod network get the node's address.
-    pub ip_masq: bool,
+    /// What this node's rules are to be.
+    pub rules: RuleOptions,
     /// Where health and metrics are served, if they are.
     pub healthz: Option<SocketAddr>,
     /// How much is logged, as klog counts.
@@ -91,6 +93,23 @@ pub struct Options {
     pub warnings: Vec<String>,
     /// Where the value of each flag is from.
     pub provenance: BTreeMap<&'static str, Provenance>,
+}
+
+/// What the operator chose for the rules of this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleOptions {
+    /// Whether packets that leave the pod network get the node's address.
+    pub ip_masq: bool,
+    /// How they get their ports, where the host can do either.
+    pub source_ports: SourcePorts,
+    /// Whether packets of the pod network are let through the host's firewall.
+    pub forward: bool,
+    /// Whether the tunnel's own packets are kept from connection tracking.
+    pub untrack: bool,
+    /// Whether packets for pods of this node that are gone are dropped.
+    pub blackhole: bool,
+    /// The time between two looks at rules whose changes nobody tells.
+    pub resync: Duration,
 }
 
 /// Where leases are kept.

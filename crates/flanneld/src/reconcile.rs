@@ -40,6 +40,16 @@ pub struct Trouble {
 }
 
 impl Settlement {
+    /// Notes why some of what is planned is not even tried.
+    fn note_unattainable(&mut self, planned: &State, observed: &Observed) {
+        let taken = ownership::obstacles(planned, observed).into_iter().map(name_taken);
+        let unseen = ownership::unseen(planned, observed).into_iter();
+        for trouble in taken.chain(unseen.map(|(key, why)| Trouble { key, why })) {
+            self.failures.retain(|known| known.key != trouble.key);
+            self.failures.push(trouble);
+        }
+    }
+
     /// Whether everything that the node itself needs is in place.
     pub fn is_wired(&self) -> bool {
         self.left.iter().all(|key| key.tier() != Tier::Node)
@@ -66,10 +76,10 @@ pub fn settle(
     admit: &mut impl FnMut(&Change) -> Admission,
 ) -> Result<Settlement, LookError> {
     let mut end = Settlement::default();
-    let desired = ownership::attainable(&plan.desired, &observed);
-    end.failures.extend(ownership::obstacles(&plan.desired, &observed).into_iter().map(name_taken));
     loop {
         end.looks += 1;
+        let desired = ownership::attainable(&plan.desired, &observed);
+        end.note_unattainable(&plan.desired, &observed);
         ownership::claim(&desired, &mut observed);
         let mut changes = diff(&desired, &observed.ours);
         end.foreign = std::mem::take(&mut observed.foreign);

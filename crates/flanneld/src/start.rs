@@ -9,6 +9,7 @@ use std::{fs, thread};
 
 use anyhow::Context;
 use flannel_kernel::Linux;
+use flannel_kernel::firewall::rules::watch::RuleWatch;
 use flannel_kernel::watch::{Interest, Watch};
 use flannel_leases::Readiness;
 use flannel_plan::family::ByFamily;
@@ -42,10 +43,11 @@ pub fn run(options: Options) -> anyhow::Result<()> {
     let health = Arc::new(Health::default());
     let listener = options.healthz.map(http::bind).transpose()?;
     let (ring, receiver) = channel();
-    let kernel = Linux::open().context("no netlink socket to the kernel")?;
+    let mut kernel = Linux::open().context("no netlink socket to the kernel")?;
     let interest =
         Arc::new(RwLock::new(Interest { own_ports: vec![kernel.port_id()], ..Interest::default() }));
     watch_kernel(Arc::clone(&interest), ring.clone())?;
+    watch_rules(kernel.rules().port_id(), ring.clone());
     file_watch::start(Path::new(&options.subnet_file), ring.clone());
     let word = LastWord::default();
     let (wanted, wish) = watch::channel(None);
@@ -115,6 +117,34 @@ fn watch_kernel(interest: Arc<RwLock<Interest>>, ring: Sender<Wake>) -> anyhow::
         .spawn(listen)
         .context("no thread for the kernel's notices")?;
     Ok(())
+}
+
+/// Rings whenever somebody else may have changed rules. A kernel without nftables tells nothing: then a look now and
+/// then has to do.
+fn watch_rules(own_port: Option<u32>, ring: Sender<Wake>) {
+    let mut watch = match RuleWatch::open(own_port.into_iter().collect()) {
+        Ok(watch) => watch,
+        Err(error) => {
+            return warn!(%error, "changes to rules cannot be heard: they are found once a minute only");
+        }
+    };
+    let listen = move || {
+        loop {
+            match watch.wait() {
+                Ok(notice) => debug!(%notice, "the kernel changed"),
+                Err(error) => {
+                    error!(%error, "changes to rules are no longer heard: they are repaired once a minute only");
+                    return;
+                }
+            }
+            if ring.send(Wake::Look).is_err() {
+                return;
+            }
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("rule-watch".into()).spawn(listen) {
+        warn!(%error, "no thread for changes to rules: they are found once a minute only");
+    }
 }
 
 /// What runs on the async thread.

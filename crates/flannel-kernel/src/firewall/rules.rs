@@ -54,11 +54,16 @@ impl Rules {
         self.native.port_id()
     }
 
-    /// What this host can hold rules with; runs each program of iptables once.
-    pub fn tools(&mut self) -> Tools {
+    /// What the kernel's nftables can do; none if the kernel has none.
+    pub fn nftables(&mut self) -> Option<Ability> {
+        self.native.ability()
+    }
+
+    /// What this host can hold rules of some families with; runs the program of iptables of each once.
+    pub fn tools(&mut self, families: &[Family]) -> Tools {
         let mut programs = ByFamily::default();
-        for family in Family::BOTH {
-            *programs.slot(family) = Iptables::find(family_of(family)).map(|found| program(&found));
+        for family in families {
+            *programs.slot(*family) = Iptables::find(family_of(*family)).map(|found| program(&found));
         }
         Tools { nftables: self.native.ability(), iptables: programs }
     }

@@ -1,6 +1,7 @@
 //! What others do to our rules is seen and put right, and theirs stay.
 
 use flannel_kernel::firewall::rules::Rules;
+use flannel_plan::family::Family;
 use flannel_plan::rules::wish::desired;
 use flannel_plan::rules::{System, changes};
 
@@ -33,6 +34,7 @@ fn harms(system: System) -> Vec<&'static str> {
             "IPTABLES -t nat -A FLANNEL-POSTRTG -s 10.244.0.0/16 ! -d 224.0.0.0/4 -m comment --comment 'flanneld masq' -j MASQUERADE --random-fully",
             "IPTABLES -t nat -A POSTROUTING -m comment --comment 'flanneld masq' -j FLANNEL-POSTRTG",
             "IPTABLES -t nat -A FLANNEL-POSTRTG -s 10.244.0.0/16 ! -d 224.0.0.0/4 -m comment --comment 'flanneld masq' -j MASQUERADE",
+            "IPTABLES -t nat -R FLANNEL-POSTRTG 5 -s 10.244.0.0/16 ! -d 224.0.0.0/4 -m comment --comment 'flanneld masq' -j RETURN",
             "IPTABLES -t raw -F && IPTABLES -t raw -X",
         ],
     }
@@ -188,7 +190,7 @@ fn while_nothing_of_ours_changes_no_program_is_run() {
 fn what_a_host_can_do_is_found_out_without_a_trace() {
     in_a_node(|| {
         let mut rules = Rules::open();
-        let tools = rules.tools();
+        let tools = rules.tools(&Family::BOTH);
         assert!(tools.nftables.is_some_and(|ability| ability.random_ports));
         let systems: Vec<_> = tools
             .iptables

@@ -32,11 +32,15 @@ pub struct Blind {
 impl RuleLook {
     /// Why a table could not be looked at; none if it could.
     pub fn blind_to(&self, id: &TableId) -> Option<&str> {
-        let here = |blind: &&Blind| {
-            (blind.system, blind.family) == (id.system, id.family)
-                && blind.table.as_ref().is_none_or(|table| *table == id.name)
-        };
-        self.blind.iter().find(here).map(|blind| blind.why.as_str())
+        self.blind.iter().find(|blind| blind.hides(id)).map(|blind| blind.why.as_str())
+    }
+}
+
+impl Blind {
+    /// Whether it is about this table.
+    pub fn hides(&self, id: &TableId) -> bool {
+        (self.system, self.family) == (id.system, id.family)
+            && self.table.as_ref().is_none_or(|table| *table == id.name)
     }
 }
 

@@ -16,6 +16,7 @@ impl fmt::Display for Key {
             Self::Fdb(link, mac) => write!(f, "fdb {mac} dev {link}"),
             Self::Neighbour(link, address) => write!(f, "neighbour {address} dev {link}"),
             Self::Route(destination) => write!(f, "route {destination}"),
+            Self::Rules(table) => write!(f, "rules {table}"),
             Self::File(path) => write!(f, "file {path}"),
         }
     }
@@ -30,6 +31,7 @@ impl fmt::Display for Item {
             Self::Fdb(entry) => write!(f, "{entry}"),
             Self::Neighbour(neighbour) => write!(f, "{neighbour}"),
             Self::Route(route) => write!(f, "{route}"),
+            Self::Rules(table) => write!(f, "{table}"),
             Self::File(file) => {
                 write!(f, "file {} ({:04o}, {} bytes)", file.path, file.mode, file.content.len())
             }

@@ -1,16 +1,20 @@
-//! From texts to [`Options`]: each value read and judged, and whatever this version cannot do
-//! refused by name. Takes [`Given`], gives options or every fault at once.
+//! From texts to [`Options`]: each value read and judged. Takes [`Given`], gives options or every fault at once.
 
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use flannel_plan::family::{ByFamily, Family};
+use flannel_plan::rules::SourcePorts;
 
 use super::fault::{OptionFault, Origin, Shown};
 use super::flags::{self, Flag, Support, Takes};
 use super::value::{self, Why};
 use super::words::{Given, Setting};
-use super::{Options, Source, store};
+use super::{Options, RuleOptions, Source, store};
+
+/// Seconds between two looks at rules of legacy iptables, as in Go.
+const RESYNC: i32 = 5;
 
 /// Options from what was given.
 pub fn options(
@@ -27,8 +31,8 @@ pub fn options(
     let healthz = reader.healthz();
     let verbosity = reader.last("v", value::integer(i32::MIN..=i32::MAX)).unwrap_or_default();
     let log_format = reader.last("log-format", value::log_format).unwrap_or_default();
+    let rules = reader.rules();
     let mut warnings = reader.without_effect();
-    reader.refuse_what_comes_later();
     let store = store::choose(&mut reader, &source.environment);
     warnings.extend(store.iter().flat_map(|store| store::strangers(&mut reader, store)));
     let owner = owner(source).map_err(|fault| reader.faults.push(fault));
@@ -42,7 +46,7 @@ pub fn options(
             iface_can_reach,
             public,
             subnet_file,
-            ip_masq: false, // see `refuse_what_comes_later`
+            rules,
             healthz,
             verbosity,
             log_format,
@@ -110,20 +114,32 @@ impl Reader<'_> {
             .collect()
     }
 
-    fn refuse_what_comes_later(&mut self) {
-        for flag in flags::all() {
-            let Support::Later(feature) = flag.support else { continue };
-            if let Some(origin) = self.asks(flag) {
-                self.faults.push(OptionFault::Later { origin, feature });
-            }
+    fn rules(&mut self) -> RuleOptions {
+        let mut switch = |flag, default| self.last(flag, value::switch).unwrap_or(default);
+        let source_ports = match switch("ip-masq-fully-random-disable", false) {
+            true => SourcePorts::Kept,
+            false => SourcePorts::Randomised,
+        };
+        RuleOptions {
+            ip_masq: switch("ip-masq", false),
+            source_ports,
+            forward: switch("iptables-forward-rules", true),
+            untrack: switch("vxlan-notrack", true),
+            blackhole: switch("ip-blackhole-route", false),
+            resync: self.resync(),
         }
+    }
+
+    /// Go takes any number, and never rests between two looks at those below one.
+    fn resync(&mut self) -> Duration {
+        let seconds = self.last("iptables-resync", value::integer(i32::MIN..=i32::MAX)).unwrap_or(RESYNC);
+        Duration::from_secs(seconds.max(1).unsigned_abs().into())
     }
 
     /// Who asks for something by this flag: a switch that is off and an empty text ask for nothing.
     pub fn asks(&mut self, flag: &'static Flag) -> Option<Origin> {
-        let asks = match (flag.name, flag.takes) {
-            (_, Takes::Switch) => self.last(flag.name, value::switch),
-            ("iptables-resync", _) => self.last(flag.name, value::integer(i32::MIN..=i32::MAX)).map(|_| true),
+        let asks = match flag.takes {
+            Takes::Switch => self.last(flag.name, value::switch),
             _ => self.last(flag.name, value::text).map(|text| !text.is_empty()),
         };
         asks.filter(|asks| *asks).and_then(|_| self.given.origin(flag.name))

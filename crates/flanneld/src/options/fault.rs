@@ -4,7 +4,7 @@
 use std::fmt;
 
 use super::Provenance;
-use super::flags::{self, Feature};
+use super::flags;
 
 /// One fault in the command line or the environment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -58,14 +58,6 @@ pub enum OptionFault {
         value: Shown,
         /// What it should have been.
         why: String,
-    },
-    /// A flag for something that this version lacks.
-    #[error("{origin}: {feature} will come in a later version; leave it out")]
-    Later {
-        /// Who asks.
-        origin: Origin,
-        /// For what.
-        feature: Feature,
     },
     /// Two stores at once.
     #[error("{lease_dir} chooses another store than {}; keep one of the two", listed(origins))]

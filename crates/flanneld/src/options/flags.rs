@@ -1,7 +1,5 @@
-//! The table of flags: Go flannel's and ours, with their defaults, their meaning and whether this version has
-//! what they ask for. Takes a name, gives the flag, the nearest known name, or the usage text.
-
-use std::fmt;
+//! The table of flags: Go flannel's and ours, with their defaults, their meaning and whether they do anything.
+//! Takes a name, gives the flag, the nearest known name, or the usage text.
 
 /// One flag.
 #[derive(Debug, PartialEq, Eq)]
@@ -49,31 +47,8 @@ pub enum Takes {
 pub enum Support {
     /// It does.
     Now,
-    /// It will, together with this feature.
-    Later(Feature),
     /// It takes the flag for the sake of old command lines and does nothing.
     NoEffect,
-}
-
-/// A part of flannel that this version lacks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Feature {
-    /// The node's address for packets that leave the pod network.
-    Masquerade,
-    /// Firewall rules that let pod traffic through.
-    ForwardRules,
-    /// A route that drops packets for pods that are gone.
-    BlackholeRoutes,
-}
-
-impl fmt::Display for Feature {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Masquerade => "masquerading",
-            Self::ForwardRules => "the firewall rules for forwarding",
-            Self::BlackholeRoutes => "blackhole routes",
-        })
-    }
 }
 
 impl Flag {
@@ -83,11 +58,6 @@ impl Flag {
 
     const fn switch(name: &'static str, default: &'static str, meaning: &'static str) -> Self {
         Self::new(name, Takes::Switch, default, meaning)
-    }
-
-    const fn later(mut self, feature: Feature) -> Self {
-        self.support = Support::Later(feature);
-        self
     }
 
     const fn of(mut self, store: Belongs) -> Self {
@@ -115,7 +85,6 @@ pub fn variable(name: &str) -> String {
 pub const SUBNET_FILE: &str = "/run/flannel/subnet.env";
 
 use Belongs::{Etcd, Kubernetes};
-use Feature::{BlackholeRoutes, ForwardRules, Masquerade};
 use Takes::{Many, One, Secret};
 
 /// The flags of Go flannel, with its names and its defaults.
@@ -149,16 +118,16 @@ pub static OF_GO: &[Flag] = &[
     ),
     Flag::new("iface-can-reach", One("IP"), "", "take the interface that leads to this address"),
     Flag::new("iface-regex", Many("REGEX"), "", "take the interface whose address or name matches; repeats"),
-    Flag::switch("ip-blackhole-route", "false", "drop packets for pods of this node that are gone")
-        .later(BlackholeRoutes),
-    Flag::switch("ip-masq", "false", "give the node's address to packets that leave the pod network")
-        .later(Masquerade),
-    Flag::switch("ip-masq-fully-random-disable", "false", "choose source ports in order, not at random")
-        .later(Masquerade),
-    Flag::switch("iptables-forward-rules", "true", "let pod traffic through the host's firewall")
-        .later(ForwardRules),
-    Flag::new("iptables-resync", One("SECONDS"), "5", "time between two looks at the rules")
-        .later(ForwardRules),
+    Flag::switch("ip-blackhole-route", "false", "drop packets for pods of this node that are gone"),
+    Flag::switch("ip-masq", "false", "give the node's address to packets that leave the pod network"),
+    Flag::switch("ip-masq-fully-random-disable", "false", "choose source ports in order, not at random"),
+    Flag::switch("iptables-forward-rules", "true", "let pod traffic through the host's firewall"),
+    Flag::new(
+        "iptables-resync",
+        One("SECONDS"),
+        "5",
+        "time between two looks at rules of legacy iptables, which tells nobody of changes",
+    ),
     Flag::new(
         "kube-annotation-prefix",
         One("PREFIX"),
@@ -198,6 +167,7 @@ pub static OF_GO: &[Flag] = &[
 pub static OF_OURS: &[Flag] = &[
     Flag::new("lease-dir", One("DIR"), "", "keep leases as files in this folder"),
     Flag::new("log-format", One("text|json"), "text", "form of a line in the log"),
+    Flag::switch("vxlan-notrack", "true", "keep the tunnel's own packets out of connection tracking and NAT"),
 ];
 
 /// Every flag.
@@ -259,9 +229,6 @@ fn describe(flag: &Flag, text: &mut String) {
     let mut notes = Vec::new();
     if !flag.default.is_empty() {
         notes.push(format!("default: {}", flag.default));
-    }
-    if let Support::Later(_) = flag.support {
-        notes.push("not in this version".to_owned());
     }
     let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
     let dashes = if flag.name.len() == 1 { "-" } else { "--" };

@@ -3,7 +3,6 @@
 use std::os::unix::ffi::OsStringExt;
 
 use super::fault::{Origin, Shown};
-use super::flags::Feature;
 use super::*;
 use flannel_leases::etcd::Secret;
 use flannel_plan::annotations::AnnotationPrefix;
@@ -34,6 +33,16 @@ fn run(words: &[&str], variables: &[(&str, &str)]) -> Options {
     }
 }
 
+/// The rules of a node whose operator says nothing about them.
+const RULES: RuleOptions = RuleOptions {
+    ip_masq: false,
+    source_ports: SourcePorts::Randomised,
+    forward: true,
+    untrack: true,
+    blackhole: false,
+    resync: Duration::from_secs(5),
+};
+
 /// What `--lease-dir=/leases` alone gives, with the named flags set by somebody.
 fn plain(set: &[(&'static str, Provenance)]) -> Options {
     let mut provenance: BTreeMap<_, _> = flags::all().map(|flag| (flag.name, Provenance::Default)).collect();
@@ -47,7 +56,7 @@ fn plain(set: &[(&'static str, Provenance)]) -> Options {
         iface_can_reach: None,
         public: ByFamily::default(),
         subnet_file: "/run/flannel/subnet.env".to_owned(),
-        ip_masq: false,
+        rules: RULES,
         healthz: None,
         verbosity: 0,
         log_format: LogFormat::Text,
@@ -62,10 +71,6 @@ fn by_flag(flag: &'static str) -> Origin {
 
 fn bad(origin: Origin, value: &str, why: &str) -> OptionFault {
     OptionFault::BadValue { origin, value: Shown::Text(value.to_owned()), why: why.to_owned() }
-}
-
-fn later(flag: &'static str, feature: Feature) -> OptionFault {
-    OptionFault::Later { origin: by_flag(flag), feature }
 }
 
 #[test]
@@ -151,12 +156,8 @@ fn the_environment_fills_in_what_the_command_line_leaves_open() {
 }
 
 #[test]
-fn what_asks_for_nothing_is_accepted_though_its_feature_is_missing_or_another_stores() {
+fn what_asks_for_nothing_is_accepted_though_it_is_another_stores() {
     let words = [
-        "--ip-masq=false",
-        "--ip-masq-fully-random-disable=F",
-        "--iptables-forward-rules=0",
-        "--ip-blackhole-route=f",
         "--kube-subnet-mgr=False",
         "--set-node-network-unavailable=FALSE",
         "--kube-api-url=",
@@ -168,10 +169,6 @@ fn what_asks_for_nothing_is_accepted_though_its_feature_is_missing_or_another_st
         DIR,
     ];
     let names = [
-        "ip-masq",
-        "ip-masq-fully-random-disable",
-        "iptables-forward-rules",
-        "ip-blackhole-route",
         "kube-subnet-mgr",
         "set-node-network-unavailable",
         "kube-api-url",
@@ -250,13 +247,9 @@ fn a_switch_with_its_value_in_a_word_of_its_own_is_told_how_to_write_it() {
         detached.to_string(),
         "false: --ip-masq takes its value only behind `=`; write --ip-masq=false"
     );
-    let masquerade = later("ip-masq", Feature::Masquerade);
     // The flag after it is read as well: Go would have ignored it.
-    let resync = later("iptables-resync", Feature::ForwardRules);
-    assert_eq!(
-        faults(&["--ip-masq", "false", "--iptables-resync=5", DIR], &[]),
-        [detached, masquerade, resync]
-    );
+    let resync = bad(by_flag("iptables-resync"), "5s", "is not a whole number");
+    assert_eq!(faults(&["--ip-masq", "false", "--iptables-resync=5s", DIR], &[]), [detached, resync]);
 }
 
 #[test]
@@ -268,18 +261,25 @@ fn two_dashes_end_the_flags_and_nothing_may_follow() {
 }
 
 #[test]
-fn a_flag_for_a_missing_feature_is_refused_by_name() {
+fn every_switch_of_the_rules_can_be_turned() {
+    let resync = |seconds| Duration::from_secs(seconds);
     let cases = [
-        ("--ip-masq", "--ip-masq: masquerading"),
-        ("--ip-masq-fully-random-disable", "--ip-masq-fully-random-disable: masquerading"),
-        ("--iptables-forward-rules", "--iptables-forward-rules: the firewall rules for forwarding"),
-        ("--iptables-resync=5", "--iptables-resync: the firewall rules for forwarding"),
-        ("--ip-blackhole-route=T", "--ip-blackhole-route: blackhole routes"),
+        ("--ip-masq", RuleOptions { ip_masq: true, ..RULES }),
+        ("--ip-masq-fully-random-disable", RuleOptions { source_ports: SourcePorts::Kept, ..RULES }),
+        ("--iptables-forward-rules=F", RuleOptions { forward: false, ..RULES }),
+        ("--vxlan-notrack=0", RuleOptions { untrack: false, ..RULES }),
+        ("--ip-blackhole-route=T", RuleOptions { blackhole: true, ..RULES }),
+        ("--iptables-resync=60", RuleOptions { resync: resync(60), ..RULES }),
+        ("--iptables-resync=0", RuleOptions { resync: resync(1), ..RULES }),
+        ("--iptables-resync=-5", RuleOptions { resync: resync(1), ..RULES }),
     ];
-    for (word, fault) in cases {
-        let expected = format!("{fault} will come in a later version; leave it out");
-        assert_eq!(texts(&[word, DIR], &[]), [expected], "{word}");
+    for (word, rules) in cases {
+        assert_eq!(run(&[word, DIR], &[]).rules, rules, "{word}");
     }
+}
+
+#[test]
+fn a_margin_that_is_no_part_of_a_day_is_refused() {
     for margin in ["0", "1440"] {
         let word = format!("--subnet-lease-renew-margin={margin}");
         let expected = bad(by_flag("subnet-lease-renew-margin"), margin, "is not within 1 to 1439");

@@ -1,0 +1,84 @@
+//! The node's rules and its blackhole route among the objects of a plan: what the operator chose and what the
+//! host can hold, turned into tables.
+
+use ipnet::IpNet;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Backend;
+use crate::family::{ByFamily, Family};
+use crate::inputs::Inputs;
+use crate::rules::wish::{PodNet, Tunnel, Wish, desired};
+use crate::rules::{SourcePorts, System};
+use crate::state::{Item, PROTOCOL, Route, RouteKind};
+
+/// What this host holds rules with, as far as the rules depend on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Firewall {
+    /// Where rules are kept; none where nobody has found out, and then there are none.
+    pub system: Option<System>,
+    /// How masquerade chooses ports, by family.
+    pub source_ports: ByFamily<SourcePorts>,
+    /// The families below the tunnel whose tunnel packets are kept from connection tracking.
+    pub untracked: Vec<Family>,
+    /// What an operator should know about all this.
+    pub notes: Vec<String>,
+}
+
+/// The tables with the node's rules.
+pub(crate) fn rules(inputs: &Inputs) -> Vec<Item> {
+    let tables = wish(inputs).map(|wish| desired(&wish)).unwrap_or_default();
+    tables.into_iter().map(|table| Item::Rules(Box::new(table))).collect()
+}
+
+fn wish(inputs: &Inputs) -> Option<Wish> {
+    let Inputs { node, config, own, firewall, .. } = inputs;
+    let mut networks = ByFamily::default();
+    for (family, pods) in config.networks.iter() {
+        let net = own.subnets.get(family).map(|node| PodNet { cluster: pods.network, node: *node });
+        *networks.slot(family) = net;
+    }
+    Some(Wish {
+        system: firewall.system?,
+        instance: node.subnet_file.clone(),
+        networks,
+        masquerade: if node.ip_masq { firewall.source_ports } else { ByFamily::default() },
+        keep_source: config.keep_source.clone(),
+        forward: node.forward_rules,
+        untracked: untracked(inputs),
+    })
+}
+
+fn untracked(inputs: &Inputs) -> ByFamily<Tunnel> {
+    let Backend::Vxlan(vxlan) = &inputs.config.backend else { return ByFamily::default() };
+    let mut tunnels = ByFamily::default();
+    for family in &inputs.firewall.untracked {
+        *tunnels.slot(*family) = Some(Tunnel { port: vxlan.port, vni: vxlan.vni });
+    }
+    tunnels
+}
+
+/// The routes that drop packets for pods of this node that are gone, and why one of them is left out.
+///
+/// Where the host has a route to its pods, such as that of a bridge, a second one for the same addresses would
+/// stand before or behind it by chance.
+pub(crate) fn blackholes(inputs: &Inputs) -> (Vec<Item>, Vec<String>) {
+    let (mut routes, mut left_out) = (Vec::new(), Vec::new());
+    let subnets = inputs.own.subnets.iter().filter(|_| inputs.node.blackhole_route);
+    for (_, subnet) in subnets {
+        match inputs.routes.iter().find(|route| route.destination == *subnet) {
+            None => routes.push(Item::Route(blackhole(*subnet))),
+            Some(route) => {
+                let link = route.link.map(|link| format!(" through {link}")).unwrap_or_default();
+                left_out.push(format!(
+                    "--ip-blackhole-route: {subnet} has a route{link}, so it gets no blackhole route"
+                ));
+            }
+        }
+    }
+    (routes, left_out)
+}
+
+fn blackhole(destination: IpNet) -> Route {
+    let (kind, protocol) = (RouteKind::Blackhole, PROTOCOL);
+    Route { destination, kind, via: None, link: None, onlink: false, protocol }
+}
