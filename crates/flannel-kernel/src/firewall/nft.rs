@@ -13,6 +13,8 @@ mod statement;
 mod transaction;
 mod userdata;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use rustix::io::Errno;
 
 use super::abi::*;
@@ -30,10 +32,19 @@ pub use transaction::{Step, Transaction};
 pub struct Listed {
     /// Its chain.
     pub chain: String,
-    /// The number by which it is deleted; no other rule of this boot has had it.
+    /// The number by which it is deleted; only a rule that replaces this one has it, too.
     pub handle: u64,
     /// What it says.
     pub rule: Rule,
+}
+
+impl Listed {
+    /// A number that stays as long as the rule does: one that was replaced keeps its handle and says something else.
+    pub fn fingerprint(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        (self.handle, &self.rule).hash(&mut hasher);
+        hasher.finish()
+    }
 }
 
 /// What cannot be done.

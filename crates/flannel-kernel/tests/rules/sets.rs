@@ -56,6 +56,17 @@ fn a_thousand_networks_come_change_and_go_in_one_transaction_each() {
 }
 
 #[test]
+fn pods_may_keep_their_address_everywhere() {
+    in_every_system(|system| {
+        let mut rules = Rules::open();
+        let mut wish = wish(system);
+        wish.keep_source = ["0.0.0.0/0", "::/0"].map(net).into();
+        settle(&mut rules, &wish);
+        assert_eq!(settle(&mut rules, &wish), 0, "{system}");
+    });
+}
+
+#[test]
 fn sets_of_nft_are_read_back_whatever_is_in_them() {
     in_a_node(|| {
         sh("nft add table ip t

@@ -143,8 +143,7 @@ impl Wish {
                 // A list has to be short for those that it is not for: only pods' packets come to it.
                 rules.push(to_pods);
                 rules.push(Rule::new([from(different, cluster)], Action::Return));
-                let keep = |kept: &Match| Rule::new([from(equal, cluster), kept.clone()], Action::Return);
-                rules.extend(kept.iter().map(keep));
+                rules.extend(kept.iter().map(|kept| keep(from(equal, cluster), kept)));
                 rules.push(to_outside);
             }
         }
@@ -176,6 +175,14 @@ impl Wish {
         let mut networks = IpNet::aggregate(&of_family.map(IpNet::trunc).collect::<Vec<_>>());
         networks.sort();
         networks
+    }
+}
+
+/// What is true of every packet is not part of a rule: `iptables-save` would not show it.
+fn keep(from: Match, kept: &Match) -> Rule {
+    match kept {
+        Match::Destination(_, net) if net.prefix_len() == 0 => Rule::new([from], Action::Return),
+        kept => Rule::new([from, kept.clone()], Action::Return),
     }
 }
 

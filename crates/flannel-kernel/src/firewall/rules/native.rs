@@ -95,6 +95,11 @@ impl Native {
         Ok(&last.tables)
     }
 
+    /// The kernel's count of changes now.
+    pub(super) fn count(&mut self) -> Option<u32> {
+        self.nft.as_mut().ok()?.generation().ok()
+    }
+
     /// The kernel's count of changes at the last look.
     pub(super) fn generation(&self) -> Option<u32> {
         self.last.as_ref().map(|last| last.generation)
@@ -137,12 +142,12 @@ impl Native {
             let own = role.chain(System::IptablesNft);
             let is_there = nft.has_chain(table, own)?;
             let rules = nft.rules(table, own)?;
-            numbers.push(is_there.then(|| rules.iter().map(|listed| listed.handle).collect()));
+            numbers.push(is_there.then(|| rules.iter().map(Listed::fingerprint).collect()));
             let leading = nft.rules(table, role.entrance())?.into_iter().filter(|listed| {
                 let comment = listed.rule.any_comment();
                 listed.rule.target() == Some(own) || comment.as_deref() == Some(role.comment_of_rules())
             });
-            numbers.push(Some(leading.map(|listed| listed.handle).collect()));
+            numbers.push(Some(leading.map(|listed| listed.fingerprint()).collect()));
         }
         Ok(numbers)
     }
