@@ -4,6 +4,8 @@
 //! Takes the rules that are wanted and what `iptables-save -t nat` says; gives what differs, and the script that
 //! mends it in one transaction.
 
+use ipnet::IpNet;
+
 use super::wish::{AgentRules, AgentWish, Chance, KEPT, MASQUERADED, MasqueradeRule};
 use crate::family::Family;
 use crate::rules::iptables::rule;
@@ -49,8 +51,13 @@ pub fn is_jump_by_comment(chain: &str, target: Option<&str>, comment: Option<&st
 
 /// The rules of the chain, as `iptables-save` prints them.
 pub fn lines(rules: &AgentRules) -> Vec<String> {
-    let kept = rules.kept.iter().map(|net| format!("-d {net} -m comment --comment \"{KEPT}\" -j RETURN"));
-    kept.chain(rules.masquerade.iter().map(masquerade)).collect()
+    rules.kept.iter().map(|net| kept(*net)).chain(rules.masquerade.iter().map(masquerade)).collect()
+}
+
+fn kept(network: IpNet) -> String {
+    // What is true of every packet is not printed.
+    let to = if network.prefix_len() == 0 { String::new() } else { format!("-d {network} ") };
+    format!("{to}-m comment --comment \"{KEPT}\" -j RETURN")
 }
 
 fn masquerade(rule: &MasqueradeRule) -> String {

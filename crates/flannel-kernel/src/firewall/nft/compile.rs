@@ -55,20 +55,11 @@ impl Compiler {
                 self.out.push(Instruction::DestinationType);
                 self.compare(*is, &kind.to_ne_bytes());
             }
-            Statement::Vxlan(vni) => {
-                self.out.push(Instruction::Payload(NFT_PAYLOAD_TRANSPORT_HEADER, 8, 8));
-                self.out.push(Instruction::Bitwise(VXLAN_MASK.into(), vec![0; 8]));
-                self.compare(Is::Equal, &vxlan_header(*vni));
-            }
+            Statement::Vxlan(vni) => self.vxlan(*vni),
             Statement::Counter => self.out.push(Instruction::Counter),
             Statement::NoTrack => self.out.push(Instruction::NoTrack),
             Statement::SetMark(value, mask) => self.set_mark(*value, *mask),
-            Statement::Chance(part, of) => {
-                self.out.push(Instruction::Random(*of));
-                // Numbers are compared byte by byte, from the left.
-                self.out.push(Instruction::ToNetworkOrder);
-                self.out.push(Instruction::Compare(NFT_CMP_LT, part.to_be_bytes().into()));
-            }
+            Statement::Chance(part, of) => self.chance(*part, *of),
             Statement::Masquerade(ports) => self.out.push(Instruction::Masquerade(flags(*ports))),
             Statement::MasqueradeTo(ports, first, last) => self.masquerade_to(*ports, *first, *last),
             Statement::Dnat(address, port) => self.dnat(*address, *port),
@@ -172,6 +163,19 @@ impl Compiler {
         }
         self.out.push(Instruction::Payload(NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2));
         self.compare(is, &port.to_be_bytes());
+    }
+
+    fn vxlan(&mut self, vni: u32) {
+        self.out.push(Instruction::Payload(NFT_PAYLOAD_TRANSPORT_HEADER, 8, 8));
+        self.out.push(Instruction::Bitwise(VXLAN_MASK.into(), vec![0; 8]));
+        self.compare(Is::Equal, &vxlan_header(vni));
+    }
+
+    fn chance(&mut self, part: u32, of: u32) {
+        self.out.push(Instruction::Random(of));
+        // Numbers are compared byte by byte, from the left.
+        self.out.push(Instruction::ToNetworkOrder);
+        self.out.push(Instruction::Compare(NFT_CMP_LT, part.to_be_bytes().into()));
     }
 
     fn masquerade_to(&mut self, ports: SourcePorts, first: u16, last: u16) {

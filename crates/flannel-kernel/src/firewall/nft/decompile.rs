@@ -68,10 +68,7 @@ impl Reader {
             [DestinationType, Compare(operator, value), ..] => {
                 return Some((2, Some(Statement::DestinationType(is(*operator)?, native(value)?))));
             }
-            [Random(of), ToNetworkOrder, Compare(NFT_CMP_LT, part), ..] => {
-                let part = u32::from_be_bytes(*part.first_chunk()?);
-                return Some((3, Some(Statement::Chance(part, *of))));
-            }
+            [Random(of), following @ ..] => return chance(*of, following),
             [Load(NFT_REG_1, port), following @ ..] if port.len() == 2 => {
                 return masquerade_to(port, following);
             }
@@ -174,6 +171,11 @@ fn dnat(address: IpAddr, following: &[Instruction]) -> Option<Found> {
         [Dnat { port: false, .. }, ..] => Some((2, Some(Statement::Dnat(address, None)))),
         _ => None,
     }
+}
+
+fn chance(of: u32, following: &[Instruction]) -> Option<Found> {
+    let [ToNetworkOrder, Compare(NFT_CMP_LT, part), ..] = following else { return None };
+    Some((3, Some(Statement::Chance(u32::from_be_bytes(*part.first_chunk()?), of))))
 }
 
 /// The ports that masquerade may choose.

@@ -107,28 +107,14 @@ impl Instruction {
             }
             Self::Verdict(code, chain) => write_verdict(data, *code, chain.as_deref()),
             Self::Masquerade(0) | Self::Counter | Self::NoTrack | Self::Unknown(..) => {}
-            Self::Lookup(set, inverted) => {
-                data.text(NFTA_LOOKUP_SET, set);
-                be(data, &[(NFTA_LOOKUP_SREG, NFT_REG_1)]);
-                if *inverted {
-                    be(data, &[(NFTA_LOOKUP_FLAGS, NFT_LOOKUP_F_INV)]);
-                }
-            }
+            Self::Lookup(set, inverted) => write_lookup(data, set, *inverted),
             Self::Masquerade(flags) => be(data, &[(NFTA_MASQ_FLAGS, *flags)]),
-            Self::MasqueradeTo { flags, range } => {
-                let last = if *range { NFT_REG_2 } else { NFT_REG_1 };
-                be(data, &[(NFTA_MASQ_FLAGS, *flags), (NFTA_MASQ_REG_PROTO_MIN, NFT_REG_1)]);
-                be(data, &[(NFTA_MASQ_REG_PROTO_MAX, last)]);
-            }
+            Self::MasqueradeTo { flags, range } => write_masquerade_to(data, *flags, *range),
             Self::Random(below) => {
                 be(data, &[(NFTA_NG_DREG, NFT_REG_1), (NFTA_NG_MODULUS, *below)]);
                 be(data, &[(NFTA_NG_TYPE, NFT_NG_RANDOM), (NFTA_NG_OFFSET, 0)]);
             }
-            Self::ToNetworkOrder => {
-                be(data, &[(NFTA_BYTEORDER_SREG, NFT_REG_1), (NFTA_BYTEORDER_DREG, NFT_REG_1)]);
-                be(data, &[(NFTA_BYTEORDER_OP, NFT_BYTEORDER_HTON), (NFTA_BYTEORDER_LEN, 4)]);
-                be(data, &[(NFTA_BYTEORDER_SIZE, 4)]);
-            }
+            Self::ToNetworkOrder => be(data, &TO_NETWORK_ORDER),
             Self::Dnat { family, port } => write_dnat(data, *family, *port),
         }
     }
@@ -201,6 +187,29 @@ fn write_verdict(data: &mut Writer, code: i32, chain: Option<&str>) {
         });
     });
 }
+
+fn write_lookup(data: &mut Writer, set: &str, inverted: bool) {
+    data.text(NFTA_LOOKUP_SET, set);
+    be(data, &[(NFTA_LOOKUP_SREG, NFT_REG_1)]);
+    if inverted {
+        be(data, &[(NFTA_LOOKUP_FLAGS, NFT_LOOKUP_F_INV)]);
+    }
+}
+
+fn write_masquerade_to(data: &mut Writer, flags: u32, range: bool) {
+    let last = if range { NFT_REG_2 } else { NFT_REG_1 };
+    be(data, &[(NFTA_MASQ_FLAGS, flags), (NFTA_MASQ_REG_PROTO_MIN, NFT_REG_1)]);
+    be(data, &[(NFTA_MASQ_REG_PROTO_MAX, last)]);
+}
+
+/// What turns a number of four bytes.
+const TO_NETWORK_ORDER: [(u16, u32); 5] = [
+    (NFTA_BYTEORDER_SREG, NFT_REG_1),
+    (NFTA_BYTEORDER_DREG, NFT_REG_1),
+    (NFTA_BYTEORDER_OP, NFT_BYTEORDER_HTON),
+    (NFTA_BYTEORDER_LEN, 4),
+    (NFTA_BYTEORDER_SIZE, 4),
+];
 
 fn write_dnat(data: &mut Writer, family: u32, port: bool) {
     be(data, &[(NFTA_NAT_TYPE, NFT_NAT_DNAT), (NFTA_NAT_FAMILY, family)]);
@@ -299,14 +308,7 @@ fn read_random(bytes: &[u8]) -> Option<Instruction> {
 }
 
 fn read_order(bytes: &[u8]) -> Option<Instruction> {
-    let expected = [
-        (NFTA_BYTEORDER_SREG, NFT_REG_1),
-        (NFTA_BYTEORDER_DREG, NFT_REG_1),
-        (NFTA_BYTEORDER_OP, NFT_BYTEORDER_HTON),
-        (NFTA_BYTEORDER_LEN, 4),
-        (NFTA_BYTEORDER_SIZE, 4),
-    ];
-    let known = expected.iter().all(|(kind, value)| find_number(bytes, *kind) == Some(*value));
+    let known = TO_NETWORK_ORDER.iter().all(|(kind, value)| find_number(bytes, *kind) == Some(*value));
     known.then_some(Instruction::ToNetworkOrder)
 }
 

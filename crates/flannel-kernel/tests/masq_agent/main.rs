@@ -1,0 +1,88 @@
+//! The rules of ip-masq-agent in the real kernel, with `nft` and both flavours of iptables as witnesses.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
+
+mod repair;
+#[path = "../sandbox/mod.rs"]
+mod sandbox;
+mod traffic;
+mod written;
+
+use flannel_kernel::firewall::masq_agent::{AgentFirewall, AgentLook, Depth};
+use flannel_plan::family::{ByFamily, Family};
+use flannel_plan::masq_agent::config::{AgentConfig, DefaultNetworks};
+use flannel_plan::masq_agent::wish::AgentWish;
+use flannel_plan::rules::{SourcePorts, System};
+use rustix::thread::UnshareFlags;
+use sandbox::{in_a_namespace, sh};
+
+const SYSTEMS: [System; 3] = [System::Nftables, System::IptablesNft, System::IptablesLegacy];
+const CHAIN: &str = "IP-MASQ-AGENT";
+
+/// Both families with what holds without a file.
+fn wish(system: System) -> AgentWish {
+    AgentWish {
+        system,
+        chain: CHAIN.into(),
+        source_ports: ByFamily { v4: Some(SourcePorts::Randomised), v6: Some(SourcePorts::Randomised) },
+        to_ports: vec![],
+        config: AgentConfig::without_file(DefaultNetworks::Private),
+    }
+}
+
+fn config(text: &str) -> AgentConfig {
+    AgentConfig::parse(text, DefaultNetworks::Private, &Family::BOTH).unwrap()
+}
+
+/// A namespace with a `/run` of its own, where legacy iptables has its lock.
+#[allow(unsafe_code, reason = "a thread of its own gets mounts of its own")]
+fn in_a_node(test: impl FnOnce() + Send) {
+    in_a_namespace(|| {
+        // SAFETY: the descriptors of the thread stay shared.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
+        sh("mount --make-rprivate / && mount -t tmpfs none /run");
+        test();
+    });
+}
+
+fn in_every_system(test: impl Fn(System) + Send + Sync) {
+    for system in SYSTEMS {
+        in_a_node(|| test(system));
+    }
+}
+
+/// What differs, in words.
+fn differences(firewall: &mut AgentFirewall, wish: &AgentWish) -> Vec<String> {
+    let AgentLook { differences, blind } = firewall.look(wish, Depth::Thorough);
+    assert_eq!(blind, [""; 0]);
+    differences.iter().map(|it| format!("{}: {}", it.id, it.words.join(", "))).collect()
+}
+
+/// Makes the rules what a wish wants: one pass of changes, after which nothing is left to do. Tells what differed.
+fn settle(firewall: &mut AgentFirewall, wish: &AgentWish) -> Vec<String> {
+    let told = differences(firewall, wish);
+    let look = firewall.look(wish, Depth::Thorough);
+    let failures: Vec<String> =
+        firewall.apply(wish, &look.differences).iter().map(ToString::to_string).collect();
+    assert_eq!(failures, [""; 0]);
+    assert_eq!(differences(firewall, wish), [""; 0]);
+    told
+}
+
+/// The programs of iptables of a system.
+fn programs(system: System) -> [&'static str; 2] {
+    match system {
+        System::IptablesLegacy => ["iptables-legacy", "ip6tables-legacy"],
+        System::Nftables | System::IptablesNft => ["iptables-nft", "ip6tables-nft"],
+    }
+}
+
+/// Everything of every system, without counters and without empty chains of iptables itself.
+fn everything() -> String {
+    let mut text = sh("nft list ruleset");
+    for program in programs(System::IptablesLegacy) {
+        let saved = sh(&format!("{program}-save -t nat"));
+        let told = saved.lines().filter(|line| line.starts_with("-A") || line.contains(" - ["));
+        text += &told.collect::<Vec<_>>().join("\n");
+    }
+    text
+}

@@ -1,0 +1,268 @@
+//! What others break is seen and put right; what an earlier run left goes; what is not ours stays.
+
+use std::time::Duration;
+
+use flannel_kernel::firewall::masq_agent::{AgentFirewall, Depth};
+use flannel_kernel::firewall::rules::Rules;
+use flannel_plan::family::ByFamily;
+use flannel_plan::rules::observed::{RuleScope, observed};
+use flannel_plan::rules::wish::{PodNet, Wish, desired};
+use flannel_plan::rules::{SourcePorts, System, changes};
+
+use crate::sandbox::sh;
+use crate::{CHAIN, SYSTEMS, differences, everything, in_a_node, in_every_system, programs, settle, wish};
+
+/// A way to break rules, and what is said of it.
+type Harm = (&'static str, &'static str);
+
+const IN_NFTABLES: [Harm; 8] = [
+    ("nft flush ruleset", "there is no table ip ip-masq-agent"),
+    ("nft flush chain ip ip-masq-agent IP-MASQ-AGENT", "chain IP-MASQ-AGENT has 0 rules, not 3"),
+    ("nft insert rule ip ip-masq-agent IP-MASQ-AGENT accept", "chain IP-MASQ-AGENT has 4 rules, not 3"),
+    (
+        "nft flush set ip ip-masq-agent IP-MASQ-AGENT",
+        "set IP-MASQ-AGENT does not hold what the configuration says",
+    ),
+    (
+        "nft 'add element ip ip-masq-agent IP-MASQ-AGENT { 8.8.8.8 }'",
+        "set IP-MASQ-AGENT does not hold what the configuration says",
+    ),
+    (
+        "nft 'add chain ip ip-masq-agent IP-MASQ-AGENT { policy drop; }'",
+        "chain IP-MASQ-AGENT has another hook, priority or policy",
+    ),
+    ("nft 'add table ip ip-masq-agent { flags dormant; }'", "table ip ip-masq-agent is dormant"),
+    (
+        "nft 'flush chain ip ip-masq-agent IP-MASQ-AGENT; delete chain ip ip-masq-agent IP-MASQ-AGENT'",
+        "there is no chain IP-MASQ-AGENT",
+    ),
+];
+
+const IN_IPTABLES: [Harm; 7] = [
+    ("IPTABLES -t nat -F IP-MASQ-AGENT", "chain IP-MASQ-AGENT has 0 rules, not 5"),
+    ("IPTABLES -t nat -D IP-MASQ-AGENT 2", "chain IP-MASQ-AGENT has 4 rules, not 5"),
+    ("IPTABLES -t nat -A IP-MASQ-AGENT -j ACCEPT", "chain IP-MASQ-AGENT has 6 rules, not 5"),
+    (
+        "IPTABLES -t nat -R IP-MASQ-AGENT 2 -d 11.0.0.0/8 -j RETURN",
+        "chain IP-MASQ-AGENT has 5 rules that are not the agent's",
+    ),
+    ("IPTABLES -t nat -F POSTROUTING", "nothing in POSTROUTING leads to IP-MASQ-AGENT"),
+    (
+        "eval IPTABLES -t nat $(IPTABLES -t nat -S POSTROUTING | grep MASQ)",
+        "2 rules of POSTROUTING lead to IP-MASQ-AGENT",
+    ),
+    (
+        "IPTABLES -t nat -F; IPTABLES -t nat -X IP-MASQ-AGENT",
+        "there is no chain IP-MASQ-AGENT, nothing in POSTROUTING leads to IP-MASQ-AGENT",
+    ),
+];
+
+fn harms(system: System) -> Vec<(String, &'static str)> {
+    let harms = if system == System::Nftables { &IN_NFTABLES[..] } else { &IN_IPTABLES };
+    harms.iter().map(|(harm, said)| (harm.replace("IPTABLES", programs(system)[0]), *said)).collect()
+}
+
+#[test]
+fn every_harm_is_seen_named_and_put_right_in_one_pass() {
+    in_every_system(|system| {
+        let mut firewall = AgentFirewall::open();
+        let wish = wish(system);
+        settle(&mut firewall, &wish);
+        let right = everything();
+        for (harm, said) in harms(system) {
+            sh(&harm);
+            let told = settle(&mut firewall, &wish);
+            assert!(told.iter().any(|told| told.ends_with(said)), "{harm}: {told:?}");
+            let now = everything();
+            let sorted = |text: &str| {
+                let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+                lines.sort();
+                lines
+            };
+            assert_eq!(sorted(&now), sorted(&right), "{harm}");
+        }
+    });
+}
+
+#[test]
+fn every_switch_between_systems_leaves_nothing_of_the_old_one() {
+    in_a_node(|| {
+        let mut firewall = AgentFirewall::open();
+        for (from, to) in SYSTEMS.iter().flat_map(|from| SYSTEMS.map(|to| (*from, to))) {
+            settle(&mut firewall, &wish(from));
+            settle(&mut firewall, &wish(to));
+            let text = everything();
+            let tables = text.matches("table ip ip-masq-agent").count();
+            assert_eq!(tables, usize::from(to == System::Nftables), "{from} to {to}: {text}");
+            let in_nft = text.matches("table ip nat").count() > 0 && text.contains("chain IP-MASQ-AGENT");
+            assert_eq!(in_nft && to != System::Nftables, to == System::IptablesNft, "{from} to {to}: {text}");
+            let legacy = text.matches("-A IP-MASQ-AGENT").count();
+            assert_eq!(legacy > 0, to == System::IptablesLegacy, "{from} to {to}: {text}");
+        }
+    });
+}
+
+#[test]
+fn switched_off_everything_is_gone_without_a_program_in_nftables() {
+    in_a_node(|| {
+        let mut firewall = AgentFirewall::open();
+        settle(&mut firewall, &wish(System::IptablesNft));
+        settle(&mut firewall, &wish(System::Nftables));
+        let mut nothing = wish(System::Nftables);
+        nothing.source_ports = ByFamily::default();
+        sh("mount --bind $(mktemp -d) /usr/sbin");
+        let left = firewall.look(&nothing, Depth::Usual);
+        assert_eq!(firewall.apply(&nothing, &left.differences).len(), 0);
+        sh("umount /usr/sbin");
+        let text = everything();
+        assert!(!text.contains("MASQ") && !text.contains("ip-masq-agent"), "{text}");
+    });
+}
+
+#[test]
+fn a_family_that_is_switched_off_loses_its_rules_and_only_those() {
+    in_every_system(|system| {
+        let mut firewall = AgentFirewall::open();
+        let mut wish = wish(system);
+        settle(&mut firewall, &wish);
+        wish.source_ports.v6 = None;
+        settle(&mut firewall, &wish);
+        let text = everything();
+        assert!(!text.contains("fe80::"), "{text}");
+        assert!(text.contains("169.254.0.0/16"), "{text}");
+    });
+}
+
+#[test]
+fn a_chain_that_somebody_else_uses_stays_empty() {
+    for system in [System::IptablesNft, System::IptablesLegacy] {
+        in_a_node(|| {
+            let mut firewall = AgentFirewall::open();
+            settle(&mut firewall, &wish(system));
+            let iptables = programs(system)[0];
+            sh(&format!("{iptables} -t nat -N MINE; {iptables} -t nat -A MINE -j {CHAIN}"));
+            settle(&mut firewall, &wish(System::Nftables));
+            assert_eq!(sh(&format!("{iptables} -t nat -S {CHAIN}")), format!("-N {CHAIN}\n"));
+            assert_eq!(sh(&format!("{iptables} -t nat -S POSTROUTING")), "-P POSTROUTING ACCEPT\n");
+        });
+    }
+}
+
+#[test]
+fn two_agents_share_the_table_of_nftables_and_either_may_leave() {
+    in_a_node(|| {
+        let mut firewall = AgentFirewall::open();
+        let (first, mut second) = (wish(System::Nftables), wish(System::Nftables));
+        second.chain = "SECOND".into();
+        settle(&mut firewall, &first);
+        settle(&mut firewall, &second);
+        assert_eq!(differences(&mut firewall, &first), [""; 0]);
+        second.source_ports = ByFamily::default();
+        settle(&mut firewall, &second);
+        assert_eq!(differences(&mut firewall, &first), [""; 0]);
+        assert!(!sh("nft list ruleset").contains("SECOND"));
+    });
+}
+
+#[test]
+fn while_nothing_of_the_agents_changes_no_program_is_run() {
+    in_every_system(|system| {
+        let mut firewall = AgentFirewall::open();
+        let wish = wish(system);
+        settle(&mut firewall, &wish);
+        let iptables = programs(system)[0];
+        // Without programs a look that needs one fails.
+        sh("mount --bind $(mktemp -d) /usr/sbin");
+        assert_eq!(differences(&mut firewall, &wish), [""; 0]);
+        sh("umount /usr/sbin");
+        sh(&format!("{iptables} -t nat -N OTHER; {iptables} -t nat -A POSTROUTING -s 192.0.2.1 -j OTHER"));
+        if system != System::IptablesLegacy {
+            sh("mount --bind $(mktemp -d) /usr/sbin");
+        }
+        assert_eq!(differences(&mut firewall, &wish), [""; 0]);
+    });
+}
+
+#[test]
+fn changes_by_others_are_told_and_our_own_are_not() {
+    in_a_node(|| {
+        let mut firewall = AgentFirewall::open();
+        let mut watch = firewall.watch(CHAIN).unwrap();
+        settle(&mut firewall, &wish(System::Nftables));
+        sh("nft add table ip other; nft add table ip nat; nft add chain ip nat ELSE");
+        let quiet = |watch: &mut flannel_kernel::firewall::rules::watch::RuleWatch| {
+            watch.wait_at_most(Duration::from_millis(200)).unwrap()
+        };
+        // The table of iptables was made.
+        assert_eq!(quiet(&mut watch).and_then(|notice| notice.by).as_deref(), Some("nft"));
+        sh("nft add chain ip nat MORE; nft add rule ip nat MORE accept");
+        assert_eq!(quiet(&mut watch), None);
+        for change in [
+            "nft flush set ip ip-masq-agent IP-MASQ-AGENT",
+            "nft add chain ip nat IP-MASQ-AGENT",
+            "nft 'add chain ip nat POSTROUTING { type nat hook postrouting priority 100; }'",
+            "nft delete table ip ip-masq-agent",
+        ] {
+            sh(change);
+            assert_eq!(quiet(&mut watch).and_then(|notice| notice.by).as_deref(), Some("nft"), "{change}");
+        }
+    });
+}
+
+/// What flanneld keeps beside the agent.
+fn flannel(system: System) -> Wish {
+    let net = |text: &str| text.parse().unwrap();
+    Wish {
+        system,
+        instance: "/run/flannel/subnet.env".into(),
+        networks: ByFamily {
+            v4: Some(PodNet { cluster: net("10.244.0.0/16"), node: net("10.244.1.0/24") }),
+            v6: None,
+        },
+        masquerade: ByFamily { v4: Some(SourcePorts::Randomised), v6: None },
+        keep_source: vec![net("198.51.100.0/24")],
+        forward: true,
+        untracked: ByFamily::default(),
+    }
+}
+
+#[test]
+fn flanneld_and_the_agent_live_together_in_every_mix_of_systems() {
+    for (ours, agents) in SYSTEMS.iter().flat_map(|ours| SYSTEMS.map(|agents| (*ours, agents))) {
+        in_a_node(|| {
+            let mut rules = Rules::open();
+            let mut firewall = AgentFirewall::open();
+            let (flannel, agent) = (flannel(ours), wish(agents));
+            let scope = RuleScope {
+                instance: flannel.instance.clone(),
+                networks: vec!["10.244.0.0/16".parse().unwrap()],
+            };
+            let mut settle_flannel = || {
+                let look = rules.look(ours);
+                let due = changes(&scope, &desired(&flannel), &look);
+                let failures: Vec<String> =
+                    rules.apply(&scope, &due).iter().map(ToString::to_string).collect();
+                assert_eq!(failures, [""; 0]);
+                assert_eq!(observed(&scope, &rules.look(ours).tables), desired(&flannel));
+                due.len()
+            };
+            for _ in 0..2 {
+                settle_flannel();
+                settle(&mut firewall, &agent);
+                sh("nft flush ruleset");
+                for program in programs(System::IptablesLegacy) {
+                    sh(&format!("{program} -t nat -F; {program} -t filter -F"));
+                }
+            }
+            settle(&mut firewall, &agent);
+            settle_flannel();
+            assert_eq!(differences(&mut firewall, &agent), [""; 0], "{ours} and {agents}");
+            assert_eq!(settle_flannel(), 0, "{ours} and {agents}");
+            // One goes, the other stays.
+            let mut nothing = agent.clone();
+            nothing.source_ports = ByFamily::default();
+            settle(&mut firewall, &nothing);
+            assert_eq!(settle_flannel(), 0, "{ours} and {agents}");
+        });
+    }
+}
