@@ -108,6 +108,13 @@ pub fn previous_subnets(text: &str) -> ByFamily<IpNet> {
     subnets
 }
 
+/// The pod networks that a file names, whatever else it lacks; all addresses are no network.
+pub fn previous_networks(text: &str) -> Vec<IpNet> {
+    let values = dotenv(text);
+    let named = Family::BOTH.into_iter().flat_map(|family| nets(&values, network_key(family), family));
+    named.filter(|network| network.prefix_len() > 0).collect()
+}
+
 /// The valid networks of a comma list, each once, their host part dropped.
 fn nets(values: &HashMap<&str, &str>, key: &str, family: Family) -> Vec<IpNet> {
     let mut nets = Vec::new();

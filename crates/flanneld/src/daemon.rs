@@ -24,6 +24,7 @@ use ipnet::IpNet;
 use tokio::sync::watch;
 use tracing::warn;
 
+use crate::bridge_netfilter::BridgeNetfilter;
 use crate::gather::{self, NotYet, Wished};
 use crate::identity::Identity;
 use crate::in_force::InForce;
@@ -69,6 +70,7 @@ pub struct Daemon<K> {
     node: NodeOptions,
     identity: Identity,
     rule_means: RuleMeans,
+    bridges: BridgeNetfilter,
     damper: Damper,
     underlay: Option<Underlay>,
     planned: Option<Planned>,
@@ -90,6 +92,7 @@ impl<K: Kernel> Daemon<K> {
             node,
             identity,
             rule_means,
+            bridges: BridgeNetfilter::default(),
             damper,
             underlay: None,
             planned: None,
@@ -154,10 +157,11 @@ impl<K: Kernel> Daemon<K> {
         self.parts.reporter.tell_config(&in_force);
         let config = &in_force.config;
         let subnets = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
-        let firewall = self.firewall(config, now);
+        let mut firewall = self.firewall(config, now);
         let scope = desired::scope(&self.node, config, &subnets, &self.parts.earlier);
         let scope = Scope { system: firewall.system, ..scope };
         let look = self.parts.kernel.look(&scope)?;
+        firewall.notes.extend(self.bridges.notes(&look, &subnets));
         let wishes = Wished { options: &self.parts.options, config, public: &snapshot.public };
         let choice = gather::choose_underlay(&wishes, &look, &scope.links, self.underlay.as_ref());
         self.mind(&scope, choice.as_ref().ok().map(|choice| choice.underlay.link));

@@ -4,6 +4,7 @@
 //! file; one runs the lease store, HTTP and signals on a small async runtime. They only ever say "look again" to each other.
 
 mod any_store;
+mod bridge_netfilter;
 mod daemon;
 mod file_watch;
 mod gather;

@@ -14,7 +14,7 @@ use flannel_kernel::watch::{Interest, Watch};
 use flannel_leases::Readiness;
 use flannel_plan::family::ByFamily;
 use flannel_plan::report::{NodeReport, report_path};
-use flannel_plan::subnet_env::previous_subnets;
+use flannel_plan::subnet_env::{previous_networks, previous_subnets};
 use ipnet::IpNet;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -62,7 +62,7 @@ pub fn run(options: Options) -> anyhow::Result<()> {
     };
     start_edge(Edge { health: Arc::clone(&health), listener, ring, link }, &options)?;
     let state_file = report_path(&options.subnet_file);
-    let earlier = earlier_networks(Path::new(&state_file));
+    let earlier = earlier_networks(Path::new(&state_file), Path::new(&options.subnet_file));
     let state_file = RareFile::new(state_file, REPORT_PAUSE);
     let reporter = Reporter::new(health, Supervisor::from_environment(), state_file, standing);
     let options = Arc::new(options);
@@ -82,8 +82,17 @@ fn previous(subnet_file: &Path) -> ByFamily<IpNet> {
     fs::read_to_string(subnet_file).map(|text| previous_subnets(&text)).unwrap_or_default()
 }
 
-/// The pod networks that this instance served before: what it left there is still its own.
-fn earlier_networks(state_file: &Path) -> Vec<IpNet> {
+/// The pod networks that this instance served before, or Go flannel in its place: what was left there is its own.
+fn earlier_networks(state_file: &Path, subnet_file: &Path) -> Vec<IpNet> {
+    let mut networks = reported_networks(state_file);
+    let text = fs::read_to_string(subnet_file).unwrap_or_default();
+    networks.extend(previous_networks(&text));
+    networks.sort();
+    networks.dedup();
+    networks
+}
+
+fn reported_networks(state_file: &Path) -> Vec<IpNet> {
     let Ok(text) = fs::read(state_file) else { return Vec::new() };
     match serde_json::from_slice::<NodeReport<'_>>(&text) {
         Ok(report) => report.scope.map(|scope| scope.networks.clone()).unwrap_or_default(),

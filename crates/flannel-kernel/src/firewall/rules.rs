@@ -34,6 +34,15 @@ pub struct Rules {
     /// The tables of the last look, which changes are made to.
     found: Vec<FoundTable>,
     leftovers: legacy::Leftovers,
+    translations: Vec<Translation>,
+}
+
+/// What was found out about rules that translate a port, and what it was read from.
+struct Translation {
+    about: (Family, u16),
+    generation: Option<u32>,
+    legacy: Vec<Option<u64>>,
+    by: Option<Step>,
 }
 
 impl Default for Rules {
@@ -46,7 +55,7 @@ impl Rules {
     /// Finds out what there is to look at, in the namespace of this thread.
     pub fn open() -> Self {
         let (native, leftovers) = (Native::open(), legacy::Leftovers::default());
-        Self { native, programs: Vec::new(), found: Vec::new(), leftovers }
+        Self { native, programs: Vec::new(), found: Vec::new(), leftovers, translations: Vec::new() }
     }
 
     /// The number by which notices name us as their cause; none if the kernel has no nftables.
@@ -116,12 +125,22 @@ impl Rules {
         look
     }
 
-    /// A rule of this host that translates packets to a UDP port, whoever made it. Reads everything, so it is not
-    /// for every look; a program is run only for tables of legacy iptables.
+    /// A rule of this host that translates packets to a UDP port, whoever made it. Reads everything if anything
+    /// changed, so it is not for every look; a program is run only for tables of legacy iptables.
     pub fn translation_of(&mut self, family: Family, port: u16) -> Result<Option<Step>, RulesError> {
+        let about = (family, port);
+        let generation = self.native.count();
+        let legacy = legacy::marks(family_of(family)).map_err(RulesError::Legacy)?;
+        let is_same = |known: &Translation| (known.generation, &known.legacy) == (generation, &legacy);
+        if let Some(known) = self.translations.iter().find(|known| known.about == about && is_same(known)) {
+            return Ok(known.by.clone());
+        }
         let mut tables = self.native.everything(family, OfIptables::Included)?;
         tables.extend(all_legacy(family)?.tables);
-        Ok(translation_of(&tables, port))
+        let by = translation_of(&tables, port);
+        self.translations.retain(|known| known.about != about);
+        self.translations.push(Translation { about, generation, legacy, by: by.clone() });
+        Ok(by)
     }
 
     fn look_by_program(&mut self, system: System, family: Family) -> Result<Saved, RulesError> {
