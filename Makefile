@@ -67,6 +67,9 @@ test-peers: programs lab-programs cni-programs store-programs peers ## run the t
 	ETCD="$(CURDIR)/target/peers/bin/etcd" cargo test -p flannel-leases --test etcd
 	KUBE_PEERS="$(CURDIR)/target/peers/bin" cargo test -p flannel-leases --test kubernetes -- --ignored
 	ETCD="$(CURDIR)/target/peers/bin/etcd" cargo test -p store-tests -- --peers
+	@scripts/need-packages conntrack:conntrack
+	@scripts/unpack-packages target/peers/firewalld firewalld
+	ETCD="$(CURDIR)/target/peers/bin/etcd" cargo test -p rule-tests -- --peers
 
 test-vm: programs lab-programs cni-programs ## run on Debian's kernel, in a virtual machine, what this one may lack
 	scripts/test-vm

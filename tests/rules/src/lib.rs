@@ -11,6 +11,7 @@
     reason = "only tests use it, and a test stops at the first surprise"
 )]
 
+mod firewalld;
 mod listing;
 mod mode;
 mod place;
@@ -20,6 +21,7 @@ mod site;
 mod stream;
 mod truth;
 
+pub use firewalld::Firewalld;
 pub use listing::{listing, of_flannel};
 pub use mode::{Folder, Mode};
 pub use place::{Family, Place};

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use flannel_lab::{Node, Pod};
+use flannel_lab::{Node, Pod, wait_for};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, sockopt};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
@@ -70,7 +70,7 @@ impl Place {
 
     /// A socket for datagrams from an address.
     pub fn udp(&self, from: IpAddr, port: u16) -> UdpSocket {
-        self.inside(|| UdpSocket::bind((from, port))).unwrap()
+        self.inside(|| once_free(|| UdpSocket::bind((from, port))))
     }
 
     /// A socket for datagrams to a group that come in by eth0.
@@ -88,13 +88,18 @@ impl Place {
 
     /// A socket that waits for connections to every address of one family.
     pub fn listener(&self, family: Family, port: u16) -> TcpListener {
-        self.inside(|| TcpListener::bind((family.any(), port))).unwrap()
+        self.inside(|| once_free(|| TcpListener::bind((family.any(), port))))
     }
 
     /// Connects, from an address or whatever the kernel chooses.
     pub fn connect(&self, from: IpAddr, to: SocketAddr, limit: Duration) -> Result<TcpStream, Errno> {
         self.inside(|| connect(from, to, limit))
     }
+}
+
+/// Binds to a port; a program that another test just starts may still hold a socket of before.
+fn once_free<T>(mut bind: impl FnMut() -> std::io::Result<T>) -> T {
+    wait_for("a free port", Duration::from_secs(5), || bind().map_err(|why| why.to_string())).unwrap()
 }
 
 /// Connects in the namespace of this thread.

@@ -58,7 +58,8 @@ fn a_switch_of_modes_is_not_noticed_and_leaves_nothing_behind() {
     stream.wait_more(AFTER);
     assert_unnoticed(&stream.end(&site));
     node.stop_flanneld(Signal::TERM).unwrap();
-    node.start_flanneld(["--ip-masq=false", "--iptables-forward-rules=false"]).unwrap();
+    let off = ["--ip-masq=false", "--iptables-forward-rules=false", "--vxlan-notrack=false"];
+    node.start_flanneld(off).unwrap();
     wait_until("no rule of flannel to be left", || match of_flannel(node) {
         lines if lines.is_empty() => Ok(()),
         lines => Err(format!("{lines:#?}")),
@@ -67,19 +68,18 @@ fn a_switch_of_modes_is_not_noticed_and_leaves_nothing_behind() {
 
 /// Waits until flannel's rules of both families are in one system, and nothing of them is in another.
 fn wait_kept_in(node: &Node, mode: Mode) {
-    let own = |line: &String| match mode {
-        Mode::Nftables => line.starts_with("nft: table ip"),
-        // `nft` shows what iptables keeps in nftables, too.
-        _ => !line.contains("flannel-ipv"),
+    let native = |line: &String| line.starts_with("nft: table ip") && line.contains(" flannel-ipv");
+    let jumps = match mode {
+        Mode::Nftables => {
+            ["nft: table ip flannel-ipv4 chain postrtg", "nft: table ip6 flannel-ipv6 chain postrtg"]
+        }
+        _ => ["iptables-nft-save: -A POSTROUTING", "ip6tables-nft-save: -A POSTROUTING"],
     };
+    // `nft` shows what iptables keeps in nftables, too.
+    let own = |line: &String| native(line) == (mode == Mode::Nftables);
     wait_until(&format!("the rules to be in {mode:?}"), || {
         let lines = of_flannel(node);
-        let both = match mode {
-            Mode::Nftables => lines.len() == 2,
-            _ => ["iptables-nft-save: -A POSTROUTING", "ip6tables-nft-save: -A POSTROUTING"]
-                .iter()
-                .all(|jump| lines.iter().any(|line| line.starts_with(jump))),
-        };
+        let both = jumps.iter().all(|jump| lines.iter().any(|line| line.starts_with(jump)));
         if both && lines.iter().all(own) { Ok(()) } else { Err(format!("{lines:#?}\n{}", node.log())) }
     });
 }

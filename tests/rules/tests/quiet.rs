@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use cluster_tests::{Cluster, options, wait_until};
+use cluster_tests::{Cluster, PeerLease, options, wait_until};
 use flannel_lab::{LabOptions, Node, Topology};
 use rule_tests::{Folder, Mode};
 use store_tests::scenarios;
@@ -37,26 +37,24 @@ enum Programs {
 fn stays_alone(mode: Mode, damage: &str, programs: Programs) {
     let folder = Folder::new();
     let lab = LabOptions {
-        topology: Topology::flat(2).unwrap(),
+        topology: Topology::flat(1).unwrap(),
         flanneld_args: ["--ip-masq", "--iptables-resync", "1"].map(str::to_owned).to_vec(),
         flanneld_env: mode.environment(&folder),
         ..options(&mode.net_conf())
     };
     let cluster = Cluster::up("quiet", lab);
-    cluster.start(&["master1", "worker1"]);
-    let (node, peer) = (cluster.node("master1"), cluster.leases().subnet_of("worker1"));
-    wait_until("a route to the peer", || has_route(node, &peer));
+    cluster.start(&["master1"]);
+    let node = cluster.node("master1");
+    let mut peers = made_up_peers(&cluster).into_iter();
     let pid = node.flanneld_pid().unwrap();
     // The first looks may run programs: until one has passed that ran none.
     wait_until("a look without a program", || {
         let before = faults_of_children(pid);
-        stir(node, &peer);
+        stir(node, &peers.next().unwrap());
         if faults_of_children(pid) == before { Ok(()) } else { Err(node.log()) }
     });
     let before = faults_of_children(pid);
-    for _ in 0..20 {
-        stir(node, &peer);
-    }
+    peers.take(20).for_each(|peer| stir(node, &peer));
     assert_eq!(faults_of_children(pid), before, "a program was run: {}", node.log());
     let mut words = damage.split_whitespace();
     let program = words.next().unwrap();
@@ -66,6 +64,20 @@ fn stays_alone(mode: Mode, damage: &str, programs: Programs) {
             if faults_of_children(pid) > before { Ok(()) } else { Err(node.log()) }
         });
     }
+}
+
+/// Peers that are not there, each good for one repair: whoever breaks one object again and again is put off.
+fn made_up_peers(cluster: &Cluster) -> Vec<String> {
+    let peers: Vec<u8> = (100..140).collect();
+    for number in &peers {
+        let (key, mac) = (format!("10.244.{number}.0-24"), format!("0e:00:00:00:00:{number:02x}"));
+        let lease = PeerLease::vxlan(&key, &format!("peer{number}"), &format!("10.0.1.{number}"), &mac);
+        cluster.leases().write(&lease);
+    }
+    let subnets: Vec<_> = peers.iter().map(|number| format!("10.244.{number}.0/24")).collect();
+    let node = cluster.node("master1");
+    wait_until("routes to all peers", || subnets.iter().try_for_each(|subnet| has_route(node, subnet)));
+    subnets
 }
 
 /// Rules of somebody else come and go, and a route of ours is repaired: after that, all was looked at.

@@ -6,13 +6,15 @@ use std::time::Duration;
 
 use cluster_tests::{Cluster, metrics, options, state, wait_until};
 use flannel_lab::{LabOptions, Node, Topology};
-use rule_tests::{Folder, Mode, listing, of_flannel};
-use store_tests::scenarios;
+use rule_tests::{Firewalld, Folder, Mode, listing, of_flannel};
+use store_tests::{Need, scenarios};
 
 scenarios! {
     &[] => what_is_broken_in_iptables_is_repaired, what_is_broken_in_nftables_is_repaired,
         what_is_broken_in_legacy_iptables_is_repaired_at_the_next_look,
         rules_of_others_are_not_fought_and_do_not_decide_first, a_fight_is_damped_and_named;
+    &[Need::Peers] => a_reload_of_firewalld_that_flushes_iptables_is_repaired,
+        a_reload_of_firewalld_in_nftables_takes_nothing_away;
 }
 
 /// What an operator or another program does to the rules of iptables.
@@ -111,7 +113,12 @@ fn rules_of_others_are_not_fought_and_do_not_decide_first() {
         let theirs = rules.iter().position(|line| line.ends_with("-j ACCEPT"));
         if ours < theirs && rules.len() == 58 { Ok(()) } else { Err(chain) }
     });
-    assert_eq!(metrics(node).sum("flannel_repairs_total") - before, 1.0, "{}", node.log());
+    wait_until("the one repair to be counted", || {
+        match metrics(node).sum("flannel_repairs_total") - before {
+            1.0 => Ok(()),
+            other => Err(format!("{other}\n{}", node.log())),
+        }
+    });
     assert!(
         listing(node).contains(&"iptables-nft-save: -A POSTROUTING -s 198.51.100.50/32 -j RETURN".to_owned())
     );
@@ -144,4 +151,33 @@ fn a_fight_is_damped_and_named() {
     let log = node.log();
     let told: Vec<_> = log.lines().filter(|line| line.contains("keeps undoing")).collect();
     assert!(told.len() == 1 && told[0].contains("flannel-ipv4"), "{told:#?}");
+}
+
+/// With that backend firewalld deletes every rule of iptables, whoever made it.
+fn a_reload_of_firewalld_that_flushes_iptables_is_repaired() {
+    survives_reloads(Mode::Iptables, "iptables");
+}
+
+fn a_reload_of_firewalld_in_nftables_takes_nothing_away() {
+    survives_reloads(Mode::Nftables, "nftables");
+}
+
+fn survives_reloads(mode: Mode, backend: &str) {
+    let (cluster, _folder) = node_in(mode);
+    let node = cluster.node("master1");
+    let ours = || {
+        let mut lines = of_flannel(node);
+        // The words of nft for what iptables keeps are longer than our patience with their order.
+        lines.retain(|line| mode == Mode::Nftables || !line.starts_with("nft: "));
+        lines
+    };
+    let whole = ours();
+    let firewalld = Firewalld::start(node, backend);
+    for time in 1..=3 {
+        firewalld.reload();
+        wait_until(&format!("the rules to be whole after reload {time}"), || {
+            let now = ours();
+            if now == whole { Ok(()) } else { Err(format!("{:#?}\n{}", changes(&whole, &now), node.log())) }
+        });
+    }
 }
