@@ -11,6 +11,7 @@ mod gather;
 mod http;
 mod identity;
 mod in_force;
+mod ip_masq_agent;
 mod logging;
 mod metrics;
 mod notify;
@@ -42,15 +43,23 @@ mod exit {
 }
 
 fn main() -> ExitCode {
-    let (code, text) = match options::parse(&Source::of_this_process()) {
-        Ok(Parsed::Help) => (exit::FINE, options::usage("flanneld")),
-        Ok(Parsed::Version) => (exit::FINE, format!("{}\n", options::VERSION)),
-        Ok(Parsed::Run(options)) => run(*options),
-        Err(faults) => (exit::USAGE, options::report(&faults)),
+    let source = Source::of_this_process();
+    let (code, text) = match source.words.split_first() {
+        Some((word, rest)) if word == ip_masq_agent::NAME => ip_masq_agent::main(rest),
+        _ => node_daemon(&source),
     };
     // Nobody is left to be told of a standard error that is gone.
     let _ = std::io::stderr().write_all(text.as_bytes());
     ExitCode::from(code)
+}
+
+fn node_daemon(source: &Source) -> (u8, String) {
+    match options::parse(source) {
+        Ok(Parsed::Help) => (exit::FINE, options::usage("flanneld")),
+        Ok(Parsed::Version) => (exit::FINE, format!("{}\n", options::VERSION)),
+        Ok(Parsed::Run(options)) => run(*options),
+        Err(faults) => (exit::USAGE, options::report(&faults)),
+    }
 }
 
 fn run(options: Options) -> (u8, String) {

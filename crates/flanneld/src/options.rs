@@ -6,7 +6,7 @@ mod check;
 mod fault;
 mod flags;
 mod store;
-mod value;
+pub(crate) mod value;
 mod words;
 
 use std::collections::BTreeMap;

@@ -189,7 +189,8 @@ async fn run_edge(edge: Edge, store: AnyStore) {
     store_link::run(store, link).await;
 }
 
-async fn stop_on_signal(ring: Sender<Wake>) {
+/// Rings for the end when somebody asks for it.
+pub async fn stop_on_signal(ring: Sender<Wake>) {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {

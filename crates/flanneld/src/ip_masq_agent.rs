@@ -1,0 +1,100 @@
+//! `flanneld ip-masq-agent`: stands in for kubernetes-sigs/ip-masq-agent, with its flags and its file.
+//!
+//! A small daemon of its own: one thread runs the loop, one listens to rules, one to the file, one to signals. It shares
+//! nothing with the node daemon but the tools, and the two may run on one node.
+
+mod agent;
+mod file;
+mod flags;
+mod folder_watch;
+mod status;
+mod yaml;
+
+use std::ffi::OsString;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use anyhow::Context;
+use flannel_kernel::firewall::masq_agent::AgentFirewall;
+use tracing::{debug, error, info};
+
+use crate::wake::{Alarm, Wake};
+use crate::{exit, logging, options, start};
+use agent::Agent;
+use flags::{AgentOptions, AgentParsed};
+
+/// The word that chooses this mode.
+pub const NAME: &str = "ip-masq-agent";
+
+/// Runs the agent; gives the exit code and what is left to say.
+pub fn main(words: &[OsString]) -> (u8, String) {
+    match flags::parse(words) {
+        Ok(AgentParsed::Help) => (exit::FINE, flags::usage()),
+        Ok(AgentParsed::Version) => (exit::FINE, format!("{}\n", options::VERSION)),
+        Ok(AgentParsed::Status(options)) => status::print(&options),
+        Ok(AgentParsed::Run(options)) => run(options),
+        Err(faults) => (exit::USAGE, flags::report(&faults)),
+    }
+}
+
+fn run(options: AgentOptions) -> (u8, String) {
+    if let Err(fault) = logging::start(options.verbosity, options.log_format) {
+        return (exit::USAGE, format!("{NAME} cannot start: {fault}\n"));
+    }
+    match keep(options) {
+        Ok(()) => (exit::FINE, String::new()),
+        Err(error) => (exit::FAILED, format!("{NAME} cannot start: {error:#}\n")),
+    }
+}
+
+/// Keeps the rules until SIGTERM or SIGINT; they stay when it ends, as the original's do.
+fn keep(options: AgentOptions) -> anyhow::Result<()> {
+    info!(version = options::VERSION, file = %options.config.display(), chain = options.chain, "{NAME} starts");
+    flannel_kernel::memory::use_one_pool();
+    let (ring, receiver) = channel();
+    let firewall = AgentFirewall::open();
+    listen_to_rules(&firewall, &options.chain, ring.clone())?;
+    folder_watch::start(&options.config, ring.clone());
+    listen_to_signals(ring)?;
+    Agent::new(options, firewall).run(&mut Alarm::new(receiver));
+    Ok(())
+}
+
+/// Where the kernel has no nftables nobody tells of changes: they are seen at every resync.
+fn listen_to_rules(firewall: &AgentFirewall, chain: &str, ring: Sender<Wake>) -> anyhow::Result<()> {
+    let mut watch = match firewall.watch(chain) {
+        Ok(watch) => watch,
+        Err(error) => {
+            debug!(%error, "the kernel tells of no changes to rules: they are looked at every resyncInterval");
+            return Ok(());
+        }
+    };
+    let listen = move || {
+        loop {
+            match watch.wait() {
+                Ok(notice) => debug!(%notice, "the kernel changed"),
+                Err(error) => {
+                    error!(%error, "changes to rules are no longer heard: they are repaired every resyncInterval only");
+                    return;
+                }
+            }
+            if ring.send(Wake::Look).is_err() {
+                return;
+            }
+        }
+    };
+    thread::Builder::new()
+        .name("rule-watch".into())
+        .spawn(listen)
+        .context("no thread for the kernel's notices")?;
+    Ok(())
+}
+
+/// As process 1 of a container nobody is ended by a signal that it does not listen to.
+fn listen_to_signals(ring: Sender<Wake>) -> anyhow::Result<()> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_io().build().context("no async runtime")?;
+    let work = move || runtime.block_on(start::stop_on_signal(ring));
+    thread::Builder::new().name("signals".into()).spawn(work).context("no thread for signals")?;
+    Ok(())
+}

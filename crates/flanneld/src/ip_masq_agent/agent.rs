@@ -1,0 +1,196 @@
+//! The loop of ip-masq-agent: the file and the rules are looked at, and what differs is made right.
+//!
+//! It looks when somebody says that something may have changed, and every `resyncInterval`. A program that keeps undoing
+//! its rules is named, and answered ever more rarely.
+
+use std::time::Instant;
+
+use flannel_kernel::firewall::masq_agent::{AgentFirewall, Depth, Difference};
+use flannel_kernel::firewall::rules::Rules;
+use flannel_plan::family::ByFamily;
+use flannel_plan::masq_agent::config::AgentConfig;
+use flannel_plan::masq_agent::wish::AgentWish;
+use flannel_plan::rules::SourcePorts;
+use flannel_plan::rules::tools::Tools;
+use flannel_plan::state::Key;
+use tracing::{debug, error, info, warn};
+
+use super::file::{self, Followed, News, Said};
+use super::flags::AgentOptions;
+use crate::wake::{Advice, Alarm, Damper, Wake};
+
+/// What a host without any way to keep rules is told.
+pub const NO_TOOLS: &str = "this host has neither nftables in its kernel nor an iptables program: `modprobe nf_tables`, \
+                            or install iptables";
+
+/// The agent.
+pub struct Agent {
+    options: AgentOptions,
+    firewall: AgentFirewall,
+    tools: Tools,
+    followed: Followed,
+    damper: Damper,
+    /// What was wrong the last time: the same is not told twice.
+    told: Vec<String>,
+}
+
+/// Why rules differ.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cause {
+    /// The configuration is a new one.
+    Config,
+    /// Somebody changed them.
+    Others,
+}
+
+impl Agent {
+    /// An agent that has done nothing yet.
+    pub fn new(options: AgentOptions, firewall: AgentFirewall) -> Self {
+        let tools = Rules::open().tools(&options.families);
+        let (followed, damper) = (Followed::default(), Damper::default());
+        Self { options, firewall, tools, followed, damper, told: Vec::new() }
+    }
+
+    /// Keeps the rules until the end is rung.
+    pub fn run(&mut self, alarm: &mut Alarm) {
+        let mut thorough = Instant::now();
+        loop {
+            let begun = Instant::now();
+            let depth = if begun >= thorough { Depth::Thorough } else { Depth::Usual };
+            self.pass(depth, begun);
+            alarm.note_pass(begun.elapsed(), 1);
+            if depth == Depth::Thorough {
+                thorough = begun + self.resync();
+            }
+            let others = [self.damper.next_release(begun), self.followed.next_reading()];
+            let next = others.into_iter().flatten().fold(thorough, Instant::min);
+            if alarm.wait(next) == Wake::Stop {
+                info!("ip-masq-agent ends; its rules stay");
+                return;
+            }
+        }
+    }
+
+    fn resync(&self) -> std::time::Duration {
+        let without = || AgentConfig::without_file(self.options.default_networks).resync;
+        self.followed.said().map_or_else(without, |said| said.config().resync)
+    }
+
+    fn pass(&mut self, depth: Depth, now: Instant) {
+        let mut troubles = Vec::new();
+        let mut cause = Cause::Others;
+        match self.followed.take(file::read(&self.options), now) {
+            News::Same => {}
+            News::New => {
+                cause = Cause::Config;
+                self.tell_config();
+            }
+            News::Fault(fault) => troubles.push(self.words_of(&fault)),
+        }
+        let config = self.followed.said().map(|said| said.config().clone());
+        // Before the first good file nothing is touched: what an earlier run left is better than a guess.
+        if let Some(config) = config {
+            match wish(&self.options, &self.tools, config) {
+                Some(wish) => self.keep(&wish, depth, (cause, now), &mut troubles),
+                None => {
+                    self.tools = Rules::open().tools(&self.options.families);
+                    troubles.push(NO_TOOLS.to_owned());
+                }
+            }
+        }
+        self.damper.forget_old(now);
+        self.tell(troubles);
+    }
+
+    /// Makes the rules what they should be.
+    fn keep(
+        &mut self,
+        wish: &AgentWish,
+        depth: Depth,
+        (cause, now): (Cause, Instant),
+        troubles: &mut Vec<String>,
+    ) {
+        // A new configuration may choose another system, which leaves something in any of them.
+        let depth = if cause == Cause::Config { Depth::Thorough } else { depth };
+        let look = self.firewall.look(wish, depth);
+        troubles.extend(look.blind);
+        let due: Vec<Difference> =
+            look.differences.into_iter().filter(|it| self.may_mend(it, cause, now)).collect();
+        if due.is_empty() {
+            debug!("the rules are as they should be");
+            return;
+        }
+        let failures = self.firewall.apply(wish, &due);
+        troubles.extend(failures.iter().map(ToString::to_string));
+        for done in due.iter().filter(|it| failures.iter().all(|failure| failure.id != it.id)) {
+            let words = done.words.join(", ");
+            match cause {
+                Cause::Config => {
+                    info!(table = %done.id, because = words, "rules were made as the configuration says")
+                }
+                Cause::Others => warn!(table = %done.id, because = words, "rules were repaired"),
+            }
+        }
+    }
+
+    fn may_mend(&mut self, difference: &Difference, cause: Cause, now: Instant) -> bool {
+        if cause == Cause::Config {
+            return true;
+        }
+        let advice = self.damper.ask(&Key::Rules(difference.id.clone()), now);
+        if advice == Advice::RepairAndTell {
+            let table = &difference.id;
+            warn!(%table, "somebody keeps changing these rules: from now on they are repaired ever more rarely");
+        }
+        advice != Advice::Hold
+    }
+
+    fn tell_config(&self) {
+        let file = self.options.config.display();
+        match self.followed.said() {
+            Some(Said::Nothing(_)) => info!(%file, "there is no file, or nothing in it: the defaults hold"),
+            Some(Said::Config(config)) => {
+                let networks = config.non_masquerade.len();
+                info!(%file, networks, resync = ?config.resync, "the configuration of the file holds");
+            }
+            None => {}
+        }
+    }
+
+    fn words_of(&self, fault: &file::FileFault) -> String {
+        let held = match self.followed.said() {
+            Some(_) => "the last good configuration stays in force",
+            None => "nothing is done until it is mended",
+        };
+        format!("{} cannot be used, {held}: {fault}", self.options.config.display())
+    }
+
+    /// Says what is wrong, once, and when nothing is any more.
+    fn tell(&mut self, troubles: Vec<String>) {
+        if troubles == self.told {
+            return;
+        }
+        troubles
+            .iter()
+            .filter(|trouble| !self.told.contains(trouble))
+            .for_each(|trouble| error!("{trouble}"));
+        if troubles.is_empty() {
+            info!("all is well again");
+        }
+        self.told = troubles;
+    }
+}
+
+/// The rules that a configuration asks for on a host with these tools; none if it has none.
+pub fn wish(options: &AgentOptions, tools: &Tools, config: AgentConfig) -> Option<AgentWish> {
+    let nftables = config.nftables.unwrap_or(options.nftables);
+    let system = tools.choose(nftables).ok()?.system;
+    let mut source_ports = ByFamily::default();
+    for family in &options.families {
+        let ports =
+            if options.random_fully { tools.source_ports(system, *family) } else { SourcePorts::Kept };
+        *source_ports.slot(*family) = Some(ports);
+    }
+    let (chain, to_ports) = (options.chain.as_str().into(), options.to_ports.clone());
+    Some(AgentWish { system, chain, source_ports, to_ports, config })
+}
