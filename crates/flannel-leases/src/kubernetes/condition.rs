@@ -89,21 +89,21 @@ impl Teller {
         loop {
             let word = self.words.borrow_and_update().clone();
             let wished = word.map(|word| wish(&word, self.patience, Instant::now()));
-            let pause = match wished {
-                None => None,
-                Some(Err(pause)) => Some(pause),
+            // Only what was said can be lost: before, a node that changes is no reason to do anything.
+            let (pause, is_said) = match wished {
+                None => (None, false),
+                Some(Err(pause)) => (Some(pause), false),
                 Some(Ok(wish)) => {
                     seen = own.borrow().clone();
                     match self.tell(&wish).await {
                         Ok(()) => {
                             retry = Duration::ZERO;
-                            None
+                            (None, true)
                         }
-                        Err(trouble) => Some(note(&trouble, &mut retry)),
+                        Err(trouble) => (Some(note(&trouble, &mut retry)), false),
                     }
                 }
             };
-            let is_said = retry.is_zero();
             tokio::select! {
                 changed = self.words.changed() => if changed.is_err() { return },
                 () = pause_for(pause) => {}
