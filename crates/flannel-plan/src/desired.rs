@@ -8,6 +8,7 @@ use crate::config::{Backend, NetworkConfig};
 use crate::family::ByFamily;
 use crate::firewall;
 use crate::inputs::{Inputs, NodeOptions};
+use crate::lease::Lease;
 use crate::look::Scope;
 use crate::ownership::ALIAS_PREFIX;
 use crate::peers::{self, Refusal};
@@ -45,6 +46,12 @@ impl Draft {
     }
 }
 
+impl From<Draft> for Plan {
+    fn from(Draft { items, peers, refused, warnings }: Draft) -> Self {
+        Self { desired: items.into_iter().collect(), peers, refused, warnings }
+    }
+}
+
 /// Decides what this node should look like.
 pub fn plan(inputs: &Inputs) -> Result<Plan, BackendError> {
     let mut plan = Draft::default();
@@ -54,18 +61,18 @@ pub fn plan(inputs: &Inputs) -> Result<Plan, BackendError> {
         Backend::Alloc => inputs.underlay.mtu,
         Backend::Missing(name) => return Err(BackendError::Missing(name.clone())),
     };
-    add_peers(inputs, &mut plan);
+    add_peers(inputs, inputs.peers.iter().map(|lease| &**lease), &mut plan);
     add_firewall(inputs, &mut plan);
     plan.put(Item::File(Box::new(subnet_file(inputs, mtu))));
-    let Draft { items, peers, refused, warnings } = plan;
-    Ok(Plan { desired: items.into_iter().collect(), peers, refused, warnings })
+    Ok(plan.into())
 }
 
-fn add_peers(inputs: &Inputs, plan: &mut Draft) {
+/// Adds what some of the peers need.
+pub fn add_peers<'a>(inputs: &'a Inputs, leases: impl Iterator<Item = &'a Lease>, plan: &mut Draft) {
     if BackendKind::of(&inputs.config.backend) == BackendKind::Alloc {
         return;
     }
-    let judged = peers::judge(inputs);
+    let judged = peers::judge(inputs, leases);
     plan.peers = judged.peers.len();
     plan.refused = judged.refused;
     plan.warnings.extend(judged.warnings);

@@ -20,6 +20,7 @@ pub mod link_name;
 pub mod look;
 pub mod mac;
 pub mod masq_agent;
+pub mod news;
 mod number;
 pub mod ownership;
 pub mod peers;

@@ -27,19 +27,27 @@ impl Mac {
 #[error("{0:?} is not a hardware address such as 0e:53:5b:a8:75:1d")]
 pub struct MacError(String);
 
+/// How long the text is.
+const LENGTH: usize = 17;
+
+/// The byte of two hex digits, with what separates it from the next.
+fn pair(part: &[u8]) -> Option<u8> {
+    let (&[high, low], [] | [b':' | b'-']) = part.split_first_chunk::<2>()? else { return None };
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    Some(digit(high)? << 4 | digit(low)?)
+}
+
 impl FromStr for Mac {
     type Err = MacError;
 
     fn from_str(text: &str) -> Result<Self, MacError> {
-        let wrong = || MacError(text.to_owned());
+        // Byte by byte: whenever a peer changes, those of thousands are read.
         let mut bytes = [0; 6];
-        let mut parts = text.split([':', '-']);
-        for byte in &mut bytes {
-            let part =
-                parts.next().filter(|part| part.len() == 2 && !part.starts_with('+')).ok_or_else(wrong)?;
-            *byte = u8::from_str_radix(part, 16).map_err(|_| wrong())?;
+        let mut parts = text.as_bytes().chunks(3);
+        for (byte, part) in bytes.iter_mut().zip(&mut parts) {
+            *byte = pair(part).ok_or_else(|| MacError(text.to_owned()))?;
         }
-        if parts.next().is_some() { Err(wrong()) } else { Ok(Self(bytes)) }
+        if text.len() == LENGTH { Ok(Self(bytes)) } else { Err(MacError(text.to_owned())) }
     }
 }
 

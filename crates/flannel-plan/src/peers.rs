@@ -153,9 +153,9 @@ pub struct Judged<'a> {
 }
 
 /// Sorts the leases of other nodes. Of two that claim the same, the older one is right.
-pub fn judge(inputs: &Inputs) -> Judged<'_> {
+pub fn judge<'a>(inputs: &'a Inputs, leases: impl Iterator<Item = &'a Lease>) -> Judged<'a> {
     let mut judge = Judge::new(inputs);
-    let mut leases: Vec<&Lease> = inputs.peers.iter().map(|lease| &**lease).collect();
+    let mut leases: Vec<&Lease> = leases.collect();
     leases.sort_by(|a, b| (a.since, a.subnets, &a.owner).cmp(&(b.since, b.subnets, &b.owner)));
     let mut judged = Judged::default();
     for lease in leases {

@@ -14,6 +14,7 @@ use flannel_plan::inputs::{HostRoute, Inputs, NodeOptions};
 use flannel_plan::lease::{Announcement, BackendData, Lease};
 use flannel_plan::look::{Look, RouteFact, Scope};
 use flannel_plan::mac::Mac;
+use flannel_plan::news;
 use flannel_plan::ownership;
 use flannel_plan::state::{Item, Key, PROTOCOL_KERNEL, Route, RouteKind, State};
 use flannel_plan::underlay::Underlay;
@@ -239,5 +240,25 @@ proptest! {
         prop_assert!(!touches);
         let inside = net("10.244.0.0/16").contains(&route.destination);
         prop_assert_eq!(observed.foreign, if inside { vec![Item::Route(route)] } else { vec![] });
+    }
+
+    #[test]
+    fn news_of_peers_give_the_very_plan_that_planning_all_gives(
+        stay in proptest::collection::vec(lease(), 0..8),
+        gone in proptest::collection::vec(lease(), 0..2),
+        come in proptest::collection::vec(lease(), 0..2),
+        backend in prop_oneof![Just(r#"{"Type":"vxlan"}"#), Just(r#"{"Type":"vxlan","DirectRouting":true}"#), Just(r#"{"Type":"host-gw"}"#)],
+    ) {
+        let sorted = |mut leases: Vec<Arc<Lease>>| { leases.sort_by_key(|lease| lease.subnets); leases };
+        let stay = || stay.iter().cloned().map(Arc::new).collect::<Vec<_>>();
+        let shared = |leases: Vec<Lease>| leases.into_iter().map(Arc::new);
+        let before = Inputs { peers: sorted(stay().into_iter().chain(shared(gone)).collect()), ..inputs_with(vec![], backend) };
+        let after = Inputs { peers: sorted(stay().into_iter().chain(shared(come)).collect()), ..before.clone() };
+        let mut plan = planned(&before);
+        if let Some(news) = news::of_peers(&plan, &before, &after.peers) {
+            prop_assert_eq!(news.changes(), diff(&planned(&after).desired, &plan.desired));
+            plan.follow(news);
+            prop_assert_eq!(plan, planned(&after));
+        }
     }
 }

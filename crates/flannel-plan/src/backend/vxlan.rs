@@ -60,6 +60,23 @@ pub fn announce(vxlan: &VxlanConfig, config: &NetworkConfig, macs: &ByFamily<Mac
 /// The hardware address of a peer's device. Old flannels wrote no VNI, Windows nodes write their own: it is
 /// not looked at, as in Go.
 pub fn peer_mac(detail: &BackendData) -> Result<Mac, String> {
+    let mac = match plain_mac(detail.as_str()) {
+        Some(mac) => mac,
+        None => any_mac(detail)?,
+    };
+    if mac.is_unicast() { Ok(mac) } else { Err(format!("VtepMAC {mac} cannot be a device's")) }
+}
+
+/// The hardware address in the very text that flannels of today write, without reading it as JSON: thousands of
+/// leases are read whenever one changes.
+fn plain_mac(text: &str) -> Option<Mac> {
+    let (rest, mac) = text.strip_suffix(r#""}"#)?.split_at_checked(text.len().checked_sub(19)?)?;
+    let vni = rest.strip_prefix(r#"{"VNI":"#)?.strip_suffix(r#","VtepMAC":""#)?;
+    let is_plain = vni.bytes().all(|digit| digit.is_ascii_digit());
+    mac.parse().ok().filter(|_| is_plain)
+}
+
+fn any_mac(detail: &BackendData) -> Result<Mac, String> {
     let value: serde_json::Value =
         serde_json::from_str(detail.as_str()).map_err(|error| error.to_string())?;
     let object = value.as_object().ok_or("it is no JSON object")?;
@@ -68,9 +85,7 @@ pub fn peer_mac(detail: &BackendData) -> Result<Mac, String> {
         .rev()
         .find(|(key, _)| key.eq_ignore_ascii_case("VtepMAC"))
         .ok_or("it has no VtepMAC")?;
-    let mac: Mac =
-        mac.as_str().ok_or("VtepMAC is no text")?.parse().map_err(|error| format!("VtepMAC: {error}"))?;
-    if mac.is_unicast() { Ok(mac) } else { Err(format!("VtepMAC {mac} cannot be a device's")) }
+    mac.as_str().ok_or("VtepMAC is no text")?.parse().map_err(|error| format!("VtepMAC: {error}"))
 }
 
 /// The MTU of a device, and a warning where the wish was too large.

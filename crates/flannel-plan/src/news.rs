@@ -1,0 +1,171 @@
+//! What news of other nodes change in a plan, found without planning all the others anew.
+//!
+//! Takes the plan, what it was made from and the new leases; gives the objects that go and come. With thousands of
+//! peers one that changes is found in a fraction of a millisecond.
+
+use std::cmp::Ordering;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+use crate::backend;
+use crate::config::Backend;
+use crate::desired::{self, Draft, Plan};
+use crate::diff::{Change, diff};
+use crate::family::{ByFamily, Family, overlap};
+use crate::inputs::Inputs;
+use crate::lease::Lease;
+use crate::mac::Mac;
+use crate::peers::Why;
+use crate::state::{Item, State};
+
+/// More leases at once are planned sooner together with all others.
+const MOST: usize = 32;
+
+/// The objects of leases that go and of leases that come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct News {
+    gone: State,
+    come: State,
+    /// How many peers there are then.
+    peers: usize,
+}
+
+impl News {
+    /// The steps from the plan before to the plan after.
+    pub fn changes(&self) -> Vec<Change> {
+        diff(&self.come, &self.gone)
+    }
+}
+
+/// What other peers change in a plan. None if that cannot be told from the new leases alone: where two leases claim
+/// the same, all ages count, and where many are new, nothing is saved.
+pub fn of_peers(plan: &Plan, inputs: &Inputs, peers: &[Arc<Lease>]) -> Option<News> {
+    if plan.refused.iter().any(|refusal| is_about_others(&refusal.why)) {
+        return None;
+    }
+    let Difference { gone, come } = Difference::of(&inputs.peers, peers)?;
+    let claims: Vec<_> = gone.iter().chain(&come).map(|lease| Claims::of(lease)).collect();
+    let stays = |lease: &Arc<Lease>| !come.iter().any(|new| Arc::ptr_eq(new, lease));
+    let clashes = |lease: &Arc<Lease>| claims.iter().any(|claims| claims.clash_with(lease));
+    if !is_told_by_objects(plan, inputs) && peers.iter().any(|lease| clashes(lease) && stays(lease)) {
+        return None;
+    }
+    let (gone, come) = (alone(inputs, &gone)?, alone(inputs, &come)?);
+    let stays = |item: &Item| gone.desired.get(&item.key()).is_none();
+    let is_claimed = |item: &Item| claims.iter().any(|claims| claims.include(item));
+    if plan.desired.iter().any(|item| is_claimed(item) && stays(item)) {
+        return None;
+    }
+    let peers = (plan.peers + come.peers).checked_sub(gone.peers)?;
+    Some(News { gone: gone.desired, come: come.desired, peers })
+}
+
+impl Plan {
+    /// Becomes the plan that the news speak of.
+    pub fn follow(&mut self, news: News) {
+        let of_no_other = |item: &&Item| news.come.get(&item.key()).is_none();
+        for item in news.gone.iter().filter(of_no_other) {
+            self.desired.remove(&item.key());
+        }
+        for item in news.come.iter() {
+            self.desired.insert(item.clone());
+        }
+        self.peers = news.peers;
+    }
+}
+
+/// What some leases need; none if there is anything to say about them.
+fn alone(inputs: &Inputs, leases: &[&Arc<Lease>]) -> Option<Plan> {
+    let mut draft = Draft::default();
+    desired::add_peers(inputs, leases.iter().map(|lease| &***lease), &mut draft);
+    let plan = Plan::from(draft);
+    (plan.refused.is_empty() && plan.warnings.is_empty()).then_some(plan)
+}
+
+/// Whether a lease is ignored because of another one, which may go.
+fn is_about_others(why: &Why) -> bool {
+    matches!(why, Why::OverlapsPeer(..) | Why::PeersMac(..))
+}
+
+/// Whether all that leases claim is found in their objects, which is sooner looked through. Leases that are ignored
+/// have none, and those of peers on the same segment name no hardware address.
+fn is_told_by_objects(plan: &Plan, inputs: &Inputs) -> bool {
+    let direct = matches!(&inputs.config.backend, Backend::Vxlan(vxlan) if vxlan.direct_routing);
+    plan.refused.is_empty() && !direct
+}
+
+/// What a lease claims for itself alone.
+struct Claims<'a> {
+    lease: &'a Lease,
+    macs: ByFamily<Mac>,
+}
+
+impl<'a> Claims<'a> {
+    fn of(lease: &'a Lease) -> Self {
+        Self { lease, macs: backend::macs(&lease.announcement) }
+    }
+
+    /// Whether an object is made of something that is claimed.
+    fn include(&self, item: &Item) -> bool {
+        match item {
+            Item::Route(route) => {
+                let mut subnets = self.lease.subnets.iter();
+                subnets.any(|(_, subnet)| overlap(*subnet, route.destination)) || self.is_public(route.via)
+            }
+            Item::Fdb(entry) => self.is_mac(entry.mac) || self.is_public(entry.destination),
+            _ => false,
+        }
+    }
+
+    /// Whether another lease claims a part of the same.
+    fn clash_with(&self, other: &Lease) -> bool {
+        let subnets = &self.lease.subnets;
+        let overlaps =
+            |(family, other): (Family, &IpNet)| subnets.get(family).is_some_and(|own| overlap(*own, *other));
+        other.subnets.iter().any(overlaps)
+            || other.announcement.public.iter().any(|(_, public)| self.is_public(Some(*public)))
+            || backend::macs(&other.announcement).iter().any(|(_, mac)| self.is_mac(*mac))
+    }
+
+    fn is_mac(&self, mac: Mac) -> bool {
+        self.macs.iter().any(|(_, own)| *own == mac)
+    }
+
+    fn is_public(&self, address: Option<IpAddr>) -> bool {
+        self.lease.announcement.public.iter().any(|(_, public)| Some(*public) == address)
+    }
+}
+
+/// What two lists of leases in the order of their subnets do not share.
+struct Difference<'a> {
+    gone: Vec<&'a Arc<Lease>>,
+    come: Vec<&'a Arc<Lease>>,
+}
+
+impl<'a> Difference<'a> {
+    fn of(before: &'a [Arc<Lease>], after: &'a [Arc<Lease>]) -> Option<Self> {
+        let mut found = Self { gone: Vec::new(), come: Vec::new() };
+        let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
+        while found.gone.len().max(found.come.len()) <= MOST {
+            let order = match (before.peek(), after.peek()) {
+                (Some(a), Some(b)) if Arc::ptr_eq(a, b) => None,
+                (Some(a), Some(b)) => Some(a.subnets.cmp(&b.subnets)),
+                (Some(_), None) => Some(Ordering::Less),
+                (None, Some(_)) => Some(Ordering::Greater),
+                (None, None) => return Some(found),
+            };
+            let old = if order == Some(Ordering::Greater) { None } else { before.next() };
+            let new = if order == Some(Ordering::Less) { None } else { after.next() };
+            if order.is_some() && old != new {
+                found.gone.extend(old);
+                found.come.extend(new);
+            }
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;
