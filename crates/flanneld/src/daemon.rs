@@ -10,7 +10,7 @@ use flannel_kernel::watch::{Interest, OwnEntry};
 use flannel_plan::backend;
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::desired;
-use flannel_plan::diff::{Change, diff};
+use flannel_plan::diff::Change;
 use flannel_plan::family::ByFamily;
 use flannel_plan::firewall::Firewall;
 use flannel_plan::inputs::{Inputs, NodeOptions};
@@ -114,19 +114,48 @@ impl<K: Kernel> Daemon<K> {
             let pass = Pass { result, took: begun.elapsed() };
             alarm.note_pass(pass.took, pass.result.as_ref().map_or(1, |settlement| settlement.looks));
             self.plan_retry(&pass.result);
-            let changed = pass.result.as_ref().is_ok_and(|settlement| !settlement.done.is_empty());
+            let was_planned = pass
+                .result
+                .as_ref()
+                .is_ok_and(|settlement| settlement.looks > 0 && !settlement.done.is_empty());
             self.parts.reporter.conclude(&pass, &word, self.planned.as_ref(), &self.damper);
-            self.parts.remembered.write_if_due();
             drop(word);
-            if changed && self.is_large() {
+            if was_planned && self.is_large() {
                 flannel_kernel::memory::give_back();
             }
-            wake = alarm.wait(self.next_look());
+            wake = self.sleep(alarm);
             if wake == Wake::Stop {
                 self.parts.reporter.stop();
                 return;
             }
         }
+    }
+
+    /// Waits for a reason to look again, and writes files meanwhile.
+    fn sleep(&mut self, alarm: &mut Alarm) -> Wake {
+        loop {
+            if !self.trust.is_drawn_on() {
+                self.write_files();
+            }
+            let look = self.next_look();
+            let turn = self.files_due().map_or(look, |due| due.min(look));
+            match alarm.wait(turn) {
+                Some(wake) => return wake,
+                None if turn == look => return Wake::Look,
+                None => {}
+            }
+        }
+    }
+
+    fn write_files(&mut self) {
+        self.parts.reporter.write_if_due(self.planned.as_ref(), &self.damper);
+        self.parts.remembered.write_if_due();
+    }
+
+    /// When to write files next: while peers change, the next change must not wait for that.
+    fn files_due(&self) -> Option<Instant> {
+        let due = [self.parts.reporter.file_due(), self.parts.remembered.due()];
+        due.into_iter().flatten().min().filter(|_| !self.trust.is_drawn_on())
     }
 
     fn is_large(&self) -> bool {
@@ -136,16 +165,19 @@ impl<K: Kernel> Daemon<K> {
     /// The short way where only other nodes came, went or changed; none if the whole way has to be gone.
     fn follow_peers(&mut self, word: &Word, wake: Wake, now: Instant) -> Option<Settlement> {
         let snapshot = word.snapshot.as_ref().filter(|_| wake == Wake::Store && !word.is_remembered)?;
-        let planned = self.planned.as_ref().filter(|_| self.trust.holds(now))?;
-        let next = planned.with_peers_of(snapshot)?;
-        let changes = diff(&next.plan.desired, &planned.plan.desired);
+        let planned = self.planned.as_mut().filter(|_| self.trust.holds(now))?;
+        let news = planned.news_of(snapshot)?;
+        let changes = news.changes();
         self.parts.interest.write().unwrap_or_else(PoisonError::into_inner).own_entries = entries(&changes);
         let settlement = reconcile::follow(&changes, &mut self.parts.kernel)?;
-        self.trust.draw_on(now);
-        self.parts.reporter.tell_plan(self.planned.as_ref(), &next);
+        if !changes.is_empty() {
+            self.trust.draw_on(now);
+        }
+        let peers_before = planned.plan.peers;
+        planned.follow(news, snapshot);
+        self.parts.reporter.tell_plan(Some(peers_before), planned);
         self.parts.reporter.tell_changes(&settlement, &BTreeSet::new());
         self.parts.remembered.accept(snapshot);
-        self.planned = Some(next);
         Some(settlement)
     }
 
@@ -234,7 +266,8 @@ impl<K: Kernel> Daemon<K> {
         }
         self.remember_networks(&scope);
         let planned = Planned::new(inputs, scope, public)?;
-        self.parts.reporter.tell_plan(self.planned.as_ref(), &planned);
+        let peers_before = self.planned.as_ref().map(|planned| planned.plan.peers);
+        self.parts.reporter.tell_plan(peers_before, &planned);
         Ok(self.planned.replace(planned))
     }
 
@@ -293,10 +326,9 @@ impl<K: Kernel> Daemon<K> {
     fn next_look(&self) -> Instant {
         let now = Instant::now();
         let retry = self.retry.map(|delay| now + delay);
-        let files = [self.parts.reporter.due(), self.parts.remembered.due()];
-        let due = [retry, self.resync(now), self.damper.next_release(now), self.trust.ends()];
-        let due = due.into_iter().chain(files);
-        due.flatten().chain([now + SAFETY_LOOK]).min().unwrap_or(now)
+        let grace = self.parts.reporter.grace_ends();
+        let due = [retry, self.resync(now), self.damper.next_release(now), self.trust.ends(), grace];
+        due.into_iter().flatten().chain([now + SAFETY_LOOK]).min().unwrap_or(now)
     }
 }
 

@@ -10,6 +10,7 @@ use flannel_plan::diff::Change;
 use flannel_plan::family::ByFamily;
 use flannel_plan::inputs::Inputs;
 use flannel_plan::look::Scope;
+use flannel_plan::news::{self, News};
 use flannel_plan::state::Key;
 
 /// A plan with its past.
@@ -33,16 +34,20 @@ impl Planned {
         Ok(Self { plan: desired::plan(&inputs)?, inputs, scope, public, unplaced: None })
     }
 
-    /// The plan for the peers of a snapshot, if nothing else is new in it; taken to be in place.
-    pub fn with_peers_of(&self, snapshot: &Snapshot) -> Option<Self> {
+    /// What the peers of a snapshot change, if nothing else is new in it and they can be told alone.
+    pub fn news_of(&self, snapshot: &Snapshot) -> Option<News> {
         let inputs = &self.inputs;
         let same = snapshot.config.as_ref().ok() == Some(&inputs.config)
             && snapshot.own.as_deref() == Some(&inputs.own)
             && snapshot.public == self.public;
-        let only_peers = same && !snapshot.own_is_damaged && snapshot.peers != inputs.peers;
-        let inputs = only_peers.then(|| Inputs { peers: snapshot.peers.clone(), ..inputs.clone() })?;
-        let next = Self::new(inputs, self.scope.clone(), self.public).ok()?;
-        Some(Self { unplaced: Some(BTreeSet::new()), ..next })
+        let only_peers = same && !snapshot.own_is_damaged;
+        only_peers.then(|| news::of_peers(&self.plan, inputs, &snapshot.peers)).flatten()
+    }
+
+    /// Takes the news of a snapshot, which are in place.
+    pub fn follow(&mut self, news: News, snapshot: &Snapshot) {
+        self.plan.follow(news);
+        self.inputs.peers.clone_from(&snapshot.peers);
     }
 
     /// Notes which objects a pass could not put in place.

@@ -103,7 +103,7 @@ impl Reporter {
     }
 
     /// Tells what a new plan leaves out, as far as the one before did not.
-    pub fn tell_plan(&mut self, before: Option<&Planned>, planned: &Planned) {
+    pub fn tell_plan(&mut self, peers_before: Option<usize>, planned: &Planned) {
         let plan = &planned.plan;
         let odd: BTreeSet<String> = plan.warnings.iter().cloned().collect();
         odd.difference(&self.told).for_each(|line| warn!("{line}"));
@@ -112,7 +112,7 @@ impl Reporter {
         plan.refused.iter().for_each(|refusal| *ignored.entry(refusal.why.label()).or_default() += 1);
         self.health.metrics.set_ignored(ignored);
         self.health.metrics.set_peers(plan.peers);
-        if before.is_none_or(|before| before.plan.peers != plan.peers) {
+        if peers_before != Some(plan.peers) {
             info!(peers = plan.peers, ignored = plan.refused.len(), "peers changed");
         }
         self.state_file.touch();
@@ -159,12 +159,9 @@ impl Reporter {
         let known: BTreeSet<&String> = self.standing.notes.iter().collect();
         notes.iter().filter(|note| !known.contains(note)).for_each(|note| warn!("{note}"));
         notes.extend(old_news(word, damper));
-        let news = self.stand(reasons, notes);
-        // In this order: whoever waits for ready finds the report in place.
-        if self.state_file.is_due() {
-            self.write_state(planned, damper);
-        }
-        if news {
+        if self.stand(reasons, notes) {
+            // In this order: whoever waits for ready finds the report in place.
+            self.write_if_due(planned, damper);
             self.tell_outside();
         }
     }
@@ -238,10 +235,21 @@ impl Reporter {
         }
     }
 
-    /// When there is something to do although nothing wakes the loop.
-    pub fn due(&self) -> Option<Instant> {
-        let grace = self.standing.trouble_since.filter(|_| self.standing.ready).map(|since| since + GRACE);
-        [grace, self.state_file.due()].into_iter().flatten().min()
+    /// When a stand is to be taken again although nothing wakes the loop.
+    pub fn grace_ends(&self) -> Option<Instant> {
+        self.standing.trouble_since.filter(|_| self.standing.ready).map(|since| since + GRACE)
+    }
+
+    /// When the report is to be written, if there is something new.
+    pub fn file_due(&self) -> Option<Instant> {
+        self.state_file.due()
+    }
+
+    /// Writes the report, if there is something new and it is time.
+    pub fn write_if_due(&mut self, planned: Option<&Planned>, damper: &Damper) {
+        if self.state_file.is_due() {
+            self.write_state(planned, damper);
+        }
     }
 
     /// Says good-bye. The kernel stays as it is.

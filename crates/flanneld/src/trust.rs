@@ -35,6 +35,11 @@ impl Trust {
         *last = now;
     }
 
+    /// Whether changes were made without a look, which follows soon.
+    pub fn is_drawn_on(&self) -> bool {
+        self.drawn_on.is_some()
+    }
+
     /// When to look, if changes were made without.
     pub fn ends(&self) -> Option<Instant> {
         self.drawn_on.map(|(first, last)| (last + QUIET).min(first + LONGEST))

@@ -46,13 +46,13 @@ impl Alarm {
         self.rested_at = Instant::now() + rest.min(LONGEST_REST);
     }
 
-    /// Waits for the next wake-up, or until `latest`; a burst of wake-ups is one.
-    pub fn wait(&mut self, latest: Instant) -> Wake {
+    /// Waits for the next wake-up; a burst of wake-ups is one. None if `latest` comes before.
+    pub fn wait(&mut self, latest: Instant) -> Option<Wake> {
         let now = Instant::now();
         match self.receiver.recv_timeout(latest.saturating_duration_since(now)) {
-            Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => Wake::Stop,
-            Err(RecvTimeoutError::Timeout) => Wake::Look,
-            Ok(wake) => self.wait_for_quiet(wake),
+            Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => Some(Wake::Stop),
+            Err(RecvTimeoutError::Timeout) => None,
+            Ok(wake) => Some(self.wait_for_quiet(wake)),
         }
     }
 
@@ -62,7 +62,9 @@ impl Alarm {
             let now = Instant::now();
             let rest = self.rested_at.saturating_duration_since(now);
             let burst_left = (begun + LONGEST_BURST).saturating_duration_since(now);
-            match self.receiver.recv_timeout(QUIET.min(burst_left).max(rest)) {
+            // Notices of the kernel come in bursts; the store tells many news at once, and somebody waits for them.
+            let quiet = if greatest == Wake::Store { Duration::ZERO } else { QUIET.min(burst_left) };
+            match self.receiver.recv_timeout(quiet.max(rest)) {
                 Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return Wake::Stop,
                 Err(RecvTimeoutError::Timeout) => return greatest,
                 Ok(wake) => greatest = greatest.max(wake),
@@ -207,11 +209,11 @@ mod tests {
         let mut alarm = Alarm::new(receiver);
         (0..100).for_each(|_| sender.send(Wake::Look).unwrap());
         let later = Instant::now() + Duration::from_millis(50);
-        assert_eq!(alarm.wait(later), Wake::Look);
+        assert_eq!(alarm.wait(later), Some(Wake::Look));
         assert_eq!(alarm.receiver.try_recv().ok(), None);
         sender.send(Wake::Look).unwrap();
         sender.send(Wake::Stop).unwrap();
-        assert_eq!(alarm.wait(later), Wake::Stop);
+        assert_eq!(alarm.wait(later), Some(Wake::Stop));
     }
 
     #[test]
@@ -224,7 +226,7 @@ mod tests {
             (&[Wake::Store, Wake::Look, Wake::Store][..], Wake::Look),
         ] {
             burst.iter().for_each(|wake| sender.send(*wake).unwrap());
-            assert_eq!(alarm.wait(later), greatest);
+            assert_eq!(alarm.wait(later), Some(greatest));
         }
     }
 }
