@@ -64,7 +64,7 @@ impl Agent {
             }
             let others = [self.damper.next_release(begun), self.followed.next_reading()];
             let next = others.into_iter().flatten().fold(thorough, Instant::min);
-            if alarm.wait(next) == Wake::Stop {
+            if alarm.wait(next) == Some(Wake::Stop) {
                 info!("ip-masq-agent ends; its rules stay");
                 return;
             }
