@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use crate::place::{Family, Place};
-use crate::services::OPEN;
+use crate::services::{MARKED, OPEN};
 use crate::site::Site;
 
 /// How long a packet may take on a busy machine.
@@ -92,6 +92,16 @@ impl Case {
             Protocol::Tcp => connection(&from, source, to, &receiver),
         };
         seen.map_or_else(|why| why, |address| site.name_of(address))
+    }
+
+    /// The name of the source address that the packet is sent with; the sender's own where the kernel chooses.
+    pub fn sender(&self) -> &str {
+        self.source.as_ref().unwrap_or(&self.from)
+    }
+
+    /// The mark that it gets on the first node.
+    pub fn mark(&self) -> u32 {
+        MARKED.iter().find(|(port, _)| *port == self.port).map_or(0, |(_, mark)| *mark)
     }
 
     fn datagram(&self, sender: &UdpSocket, to: SocketAddr, receiver: &Place) -> Result<IpAddr, String> {

@@ -28,12 +28,22 @@ fn a_restart_in_nftables_mode_is_not_noticed() {
 
 fn restart(mode: Mode, family: Family) {
     let site = Site::up("restart", Program::Ours, mode);
+    if mode == Mode::Iptables {
+        drop_what_nobody_accepts(&site);
+    }
     let (node, stream) = (site.node("one"), Connections::begin(&site, family));
     for signal in [Signal::TERM, Signal::KILL] {
         replace(node, signal);
         stream.wait_more(AFTER);
     }
     assert_unnoticed(&stream.end(&site));
+}
+
+/// As Docker does: what no rule accepts is not forwarded, so a moment without flannel's would be noticed.
+fn drop_what_nobody_accepts(site: &Site) {
+    for program in ["iptables", "ip6tables"] {
+        site.node("one").run(program, ["-P", "FORWARD", "DROP"]).unwrap();
+    }
 }
 
 fn replace(node: &Node, signal: Signal) {
@@ -94,11 +104,30 @@ fn an_upgrade_from_go_in_nftables_mode_is_not_noticed() {
 
 fn upgrade(mode: Mode) {
     let site = Site::on("upgrade", Store::etcd(1), Program::Go, mode);
-    let (node, stream) = (site.node("one"), Connections::begin(&site, Family::V4));
+    let (node, before) = (site.node("one"), gos_lines(site.node("one"), mode));
+    if mode == Mode::Iptables {
+        drop_what_nobody_accepts(&site);
+    }
+    let stream = Connections::begin(&site, Family::V4);
     replace(node, Signal::TERM);
     wait_kept_in(node, mode);
     stream.wait_more(2 * AFTER);
     assert_unnoticed(&stream.end(&site));
+    assert_eq!(gos_lines(node, mode), before, "the rules are the same, word for word");
+}
+
+/// What Go writes too, without the two rules of nftables that are mended.
+fn gos_lines(node: &Node, mode: Mode) -> Vec<String> {
+    let mut lines = of_flannel(node);
+    let is_mended = |line: &String| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        line.contains(": meta mark ") || matches!(words[..], [.., "saddr", "!=", _, _, "daddr", _, "return"])
+    };
+    lines.retain(|line| match mode {
+        Mode::Nftables => !line.contains("notrack-") && !is_mended(line),
+        _ => !line.contains("NOTRACK") && !line.starts_with("nft: "),
+    });
+    lines
 }
 
 #[track_caller]

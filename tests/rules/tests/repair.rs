@@ -7,12 +7,14 @@ use std::time::Duration;
 use cluster_tests::{Cluster, metrics, options, state, wait_until};
 use flannel_lab::{LabOptions, Node, Topology};
 use rule_tests::{Firewalld, Folder, Mode, listing, of_flannel};
+use serde_json::json;
 use store_tests::{Need, scenarios};
 
 scenarios! {
     &[] => what_is_broken_in_iptables_is_repaired, what_is_broken_in_nftables_is_repaired,
         what_is_broken_in_legacy_iptables_is_repaired_at_the_next_look,
-        rules_of_others_are_not_fought_and_do_not_decide_first, a_fight_is_damped_and_named;
+        rules_of_others_are_not_fought_and_do_not_decide_first, a_fight_in_nftables_is_damped_and_named,
+        a_fight_in_iptables_is_damped_and_named;
     &[Need::Peers] => a_reload_of_firewalld_that_flushes_iptables_is_repaired,
         a_reload_of_firewalld_in_nftables_takes_nothing_away;
 }
@@ -124,21 +126,29 @@ fn rules_of_others_are_not_fought_and_do_not_decide_first() {
     );
 }
 
-/// A program that flushes our chain whenever it sees it filled.
-fn a_fight_is_damped_and_named() {
-    let (cluster, _folder) = node_in(Mode::Nftables);
+fn a_fight_in_nftables_is_damped_and_named() {
+    fight(Mode::Nftables, "nft flush chain ip flannel-ipv4 postrtg", "rules nftables ip flannel-ipv4");
+}
+
+fn a_fight_in_iptables_is_damped_and_named() {
+    fight(Mode::Iptables, "iptables -t nat -F FLANNEL-POSTRTG", "rules iptables nat");
+}
+
+/// A program that flushes our chain again and again.
+fn fight(mode: Mode, damage: &str, table: &str) {
+    let (cluster, _folder) = node_in(mode);
     let (node, over) = (cluster.node("master1"), AtomicBool::new(false));
     let whole = listing(node);
     thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::SeqCst) {
-                run(node, "nft flush chain ip flannel-ipv4 postrtg");
+                run(node, damage);
                 thread::sleep(Duration::from_millis(10));
             }
         });
         wait_until("state.json to name what is fought over", || {
-            let found = state(node)["contested"].to_string();
-            if found.contains("flannel-ipv4") { Ok(()) } else { Err(format!("{found}\n{}", node.log())) }
+            let found = state(node)["contested"].clone();
+            if found == json!([table]) { Ok(()) } else { Err(format!("{found}\n{}", node.log())) }
         });
         over.store(true, Ordering::SeqCst);
     });
@@ -150,7 +160,7 @@ fn a_fight_is_damped_and_named() {
     assert!((5.0..40.0).contains(&repairs), "ten repairs, then ever fewer: {repairs}");
     let log = node.log();
     let told: Vec<_> = log.lines().filter(|line| line.contains("keeps undoing")).collect();
-    assert!(told.len() == 1 && told[0].contains("flannel-ipv4"), "{told:#?}");
+    assert!(told.len() == 1 && told[0].contains(table), "{told:#?}");
 }
 
 /// With that backend firewalld deletes every rule of iptables, whoever made it.
