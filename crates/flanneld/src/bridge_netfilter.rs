@@ -67,8 +67,8 @@ fn setting(family: Family) -> &'static str {
 
 fn load() {
     let mut command = Command::new("modprobe");
-    command.arg(MODULE).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    match command.status() {
+    command.arg(MODULE).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    match command.output().map(|output| output.status) {
         Ok(status) if status.success() => info!(module = MODULE, "kernel module loaded"),
         Ok(status) => debug!(module = MODULE, %status, "kernel module not loaded"),
         Err(error) => debug!(module = MODULE, %error, "no modprobe"),

@@ -26,6 +26,8 @@ pub struct Settlement {
     pub held: BTreeSet<Key>,
     /// What others put next to ours.
     pub foreign: Vec<Item>,
+    /// Where nothing can be seen and nothing is wanted: something old may be left there.
+    pub unseen: Vec<String>,
     /// What still differs after the last look, whatever the reason.
     pub left: BTreeSet<Key>,
 }
@@ -44,6 +46,12 @@ impl Settlement {
     fn note_unattainable(&mut self, planned: &State, observed: &Observed) {
         let taken = ownership::obstacles(planned, observed).into_iter().map(name_taken);
         let unseen = ownership::unseen(planned, observed).into_iter();
+        self.unseen = observed
+            .blind
+            .iter()
+            .filter(|blind| !blind.hides_any(planned))
+            .map(ToString::to_string)
+            .collect();
         for trouble in taken.chain(unseen.map(|(key, why)| Trouble { key, why })) {
             self.failures.retain(|known| known.key != trouble.key);
             self.failures.push(trouble);

@@ -313,7 +313,8 @@ fn notes(settlement: Option<&Settlement>, planned: Option<&Planned>, word: &Word
     let failed = failed.filter(|trouble| trouble.key.tier() != Tier::Node).map(|trouble| trouble.why.clone());
     let refused = planned.into_iter().flat_map(|planned| &planned.plan.refused).map(ToString::to_string);
     let faults = word.snapshot.iter().flat_map(|snapshot| &snapshot.faults).map(ToString::to_string);
-    failed.chain(refused).chain(faults).collect()
+    let unseen = settlement.into_iter().flat_map(|settlement| settlement.unseen.iter().cloned());
+    failed.chain(refused).chain(faults).chain(unseen).collect()
 }
 
 /// What a person should know as well, and was told in the log when it began.

@@ -35,7 +35,12 @@ impl Notices {
     /// All that was announced about devices, addresses and routes, and about neighbours on our devices.
     pub fn end(mut self, node: &Node) -> Vec<String> {
         let mut heard = self.until_mark(node, 2);
-        heard.retain(|line| !is_by_itself(line));
+        // A line that is drawn in says more about the one before it.
+        let mut dropped = false;
+        heard.retain(|line| {
+            dropped = is_by_itself(line) || dropped && line.starts_with(' ');
+            !dropped
+        });
         heard
     }
 

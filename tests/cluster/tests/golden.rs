@@ -2,6 +2,8 @@
 //!
 //! Takes a captured case, gives its net-conf, its leases and, for each node, the lines of each output.
 
+mod rules;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,9 +12,21 @@ use cluster_tests::PeerLease;
 use flannel_lab::Node;
 use serde_json::{Value, json};
 
+pub use rules::saved;
+
 /// The outputs that were captured of each node.
-pub const OUTPUTS: [&str; 7] =
-    ["link.txt", "address.txt", "route.txt", "route6.txt", "neighbour.txt", "fdb.txt", "subnet.env"];
+pub const OUTPUTS: [&str; 10] = [
+    "link.txt",
+    "address.txt",
+    "route.txt",
+    "route6.txt",
+    "neighbour.txt",
+    "fdb.txt",
+    "iptables.txt",
+    "ip6tables.txt",
+    "nft.txt",
+    "subnet.env",
+];
 
 /// Which half of a captured case is used.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -44,6 +58,13 @@ impl Golden {
         conf.to_string()
     }
 
+    /// The arguments that matter for what was made.
+    pub fn arguments(&self) -> Vec<String> {
+        let command = fs::read_to_string(self.folder.join("command")).unwrap_or_default();
+        let masquerade = command.split_whitespace().find(|word| *word == "--ip-masq");
+        masquerade.into_iter().map(str::to_owned).collect()
+    }
+
     /// Go's leases, each with the name of its node, which Go does not know.
     pub fn leases(&self) -> Vec<PeerLease> {
         let text = fs::read_to_string(self.folder.join("etcd.txt")).unwrap();
@@ -71,18 +92,18 @@ impl Golden {
         }
     }
 
-    /// The lines of one output of a node, with the differences that we want: the MTU over IPv6, where Go
-    /// promises packets that do not fit, and no masquerading yet.
+    /// The lines of one output of a node, with the differences that we want: the MTU over IPv6, where Go promises
+    /// packets that do not fit, and two rules of nftables, which say something else than those of iptables.
     pub fn lines(&self, node: &str, output: &str) -> BTreeSet<String> {
         let captured = format!("w{}", node.strip_prefix("worker").unwrap());
         let text = fs::read_to_string(self.folder.join(captured).join(output)).unwrap_or_default();
-        let text = text.replace("FLANNEL_IPMASQ=true", "FLANNEL_IPMASQ=false");
         let v6 = self.net_conf().contains("IPv6Network");
         let text = if v6 { text.replace("FLANNEL_MTU=1450", "FLANNEL_MTU=1430") } else { text };
         let is_v4 = |line: &String| {
-            ["10.244.", "flannel.1", "FLANNEL_NETWORK"].iter().any(|word| line.contains(word))
+            let words = ["10.244.", "flannel.1", "FLANNEL_NETWORK"];
+            output == "iptables.txt" || words.iter().any(|word| line.contains(word))
         };
-        joined(&text)
+        in_lines(output, &text)
             .into_iter()
             .filter(|line| self.families == Families::AsCaptured || !is_v4(line))
             .collect()
@@ -92,18 +113,33 @@ impl Golden {
 /// The lines of one output of a running node, without our marks.
 pub fn lines_of(node: &Node, output: &str) -> BTreeSet<String> {
     let ip = |words: &str| node.ip(words).unwrap();
-    let lines = joined(&match output {
-        "link.txt" => ip("-d link show type vxlan"),
-        "address.txt" => ip("address show type vxlan"),
-        "route.txt" => ip("-d route show table main"),
-        "route6.txt" => ip("-d -6 route show table main"),
-        "neighbour.txt" => ip("neigh show nud permanent"),
-        "fdb.txt" => node.bridge("fdb show").unwrap(),
-        _ => fs::read_to_string(node.path("/run/flannel/subnet.env")).unwrap(),
-    });
+    let lines = in_lines(
+        output,
+        &match output {
+            "link.txt" => ip("-d link show type vxlan"),
+            "address.txt" => ip("address show type vxlan"),
+            "route.txt" => ip("-d route show table main"),
+            "route6.txt" => ip("-d -6 route show table main"),
+            "neighbour.txt" => ip("neigh show nud permanent"),
+            "fdb.txt" => node.bridge("fdb show").unwrap(),
+            "iptables.txt" => node.run("iptables-save", [] as [&str; 0]).unwrap(),
+            "ip6tables.txt" => node.run("ip6tables-save", [] as [&str; 0]).unwrap(),
+            "nft.txt" => node.run("nft", ["list", "ruleset"]).unwrap(),
+            _ => fs::read_to_string(node.path("/run/flannel/subnet.env")).unwrap(),
+        },
+    );
     let about_tunnels = |line: &String| output != "fdb.txt" || line.contains(" dev flannel");
     // The kernel's own routes for link-local addresses were not captured.
     lines.into_iter().filter(|line| about_tunnels(line) && !line.starts_with("unicast fe80::/64")).collect()
+}
+
+/// The lines of an output, so that they can be compared as a set.
+fn in_lines(output: &str, text: &str) -> BTreeSet<String> {
+    match output {
+        "iptables.txt" | "ip6tables.txt" => rules::saved(text),
+        "nft.txt" => rules::listed(text),
+        _ => joined(text),
+    }
 }
 
 /// What stands in one output and not in the other, or depends on time, or is our mark.

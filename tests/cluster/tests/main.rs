@@ -21,5 +21,6 @@ mod nic;
 mod peers;
 mod reach;
 mod restart;
+mod rules;
 mod scale;
 mod side_by_side;

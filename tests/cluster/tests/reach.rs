@@ -18,7 +18,8 @@ const NODES: [&str; 3] = ["worker1", "worker2", "worker3"];
 /// The captured nodes show what Go's showed.
 fn check_objects(case: &str, families: Families) -> Cluster {
     let golden = Golden::new(case, families);
-    let cluster = Cluster::up(case, options(&golden.net_conf()));
+    let lab = LabOptions { flanneld_args: golden.arguments(), ..options(&golden.net_conf()) };
+    let cluster = Cluster::up(case, lab);
     golden.leases().iter().for_each(|lease| cluster.leases().write(lease));
     cluster.start(&NODES);
     for (name, output) in NODES.iter().flat_map(|name| OUTPUTS.map(|output| (name, output))) {

@@ -212,11 +212,11 @@ fn is_program(path: &Path) -> bool {
 }
 
 fn run(command: &mut Command, script: Option<&str>) -> Result<Output, std::io::Error> {
-    let input = if script.is_some() { Stdio::piped() } else { Stdio::null() };
-    let mut child = command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    if let (Some(mut stdin), Some(script)) = (child.stdin.take(), script) {
+    // Not `Stdio::null`: a container may have no /dev/null.
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
         // A program that stopped reading says why in a moment.
-        let _ = stdin.write_all(script.as_bytes());
+        let _ = stdin.write_all(script.unwrap_or_default().as_bytes());
     }
     child.wait_with_output()
 }

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::role::{Base, Role};
 use super::{Rule, System, TableId};
 use crate::family::Family;
+use crate::state::{Item, State};
 
 /// What was found, and what could not be looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -41,6 +42,11 @@ impl Blind {
     pub fn hides(&self, id: &TableId) -> bool {
         (self.system, self.family) == (id.system, id.family)
             && self.table.as_ref().is_none_or(|table| *table == id.name)
+    }
+
+    /// Whether it is about any table of a state.
+    pub fn hides_any(&self, state: &State) -> bool {
+        state.iter().any(|item| matches!(item, Item::Rules(table) if self.hides(&table.id)))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::found::Blind;
 use super::{Fault, Rule, RuleChange, RuleTable, System, TableId, iptables};
 use crate::family::Family;
 
@@ -48,6 +49,17 @@ impl fmt::Display for RuleTable {
             write!(f, "{}{}", if at == 0 { " (" } else { ", " }, FaultIn(fault, self.id.system))?;
         }
         if self.faults.is_empty() { Ok(()) } else { f.write_str(")") }
+    }
+}
+
+impl fmt::Display for Blind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { system, family, table, why } = self;
+        write!(f, "rules of {family} in {system}")?;
+        if let Some(table) = table {
+            write!(f, ", table {table},")?;
+        }
+        write!(f, " cannot be looked at: {why}")
     }
 }
 

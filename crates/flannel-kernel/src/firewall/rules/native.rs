@@ -52,9 +52,14 @@ impl Native {
         self.nft.as_ref().ok().map(Nft::port_id)
     }
 
-    /// What the kernel's nftables can do: tried, and taken back.
+    /// What the kernel's nftables can do: tried, and taken back; none if there is none. Where we may not even ask,
+    /// looking will tell why.
     pub(super) fn ability(&mut self) -> Option<Ability> {
-        let nft = self.nft.as_mut().ok()?;
+        let nft = match &mut self.nft {
+            Ok(nft) => nft,
+            Err(why) if why.says_there_is_none() => return None,
+            Err(_) => return Some(Ability { random_ports: true }),
+        };
         let table = own(Family::V4);
         let masquerade = Rule::new([Statement::Masquerade(SourcePorts::Randomised)]);
         let mut trial = Transaction::default();
