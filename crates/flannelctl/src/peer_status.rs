@@ -74,7 +74,7 @@ pub fn peer_statuses(inputs: &Inputs, comparison: &Comparison) -> Vec<PeerStatus
     let judged = if comparison.plan.peers == 0 && comparison.plan.refused.is_empty() {
         Judged::default()
     } else {
-        peers::judge(inputs)
+        peers::judge(inputs, inputs.peers.iter().map(|lease| &**lease))
     };
     let survey = Survey::new(inputs, comparison, &judged);
     let followed: BTreeMap<_, _> =
