@@ -24,6 +24,7 @@ pub mod wait;
 pub use call::{Answer, Call};
 pub use chain::{Chain, Place};
 pub use plugins::Plugins;
-pub use scenario::{Known, Scenario, Stage, Suite, not_run};
+pub use scenario::{Known, Scenario, Stage, Suite};
+pub use scenario_harness::not_run;
 pub use site::Site;
 pub use wait::wait_until;

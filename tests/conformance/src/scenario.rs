@@ -1,7 +1,5 @@
 //! What a scenario is: a sentence about behaviour, the versions it is true for, and a function that tries it.
 
-use std::panic::resume_unwind;
-
 use serde_json::{Value, json};
 
 use crate::{Call, Plugins, Site, version};
@@ -57,15 +55,12 @@ pub struct Scenario {
 impl Scenario {
     /// The module and the name of the function, as `known.rs` and the command line know it.
     pub fn path(&self) -> String {
-        let module = self.module.split_once("::").map_or(self.module, |(_, module)| module);
-        format!("{module}::{}", self.name)
+        scenario_harness::path(self.module, self.name)
     }
 
     /// The module and the sentence, to be read.
     pub fn title(&self) -> String {
-        let path = self.path();
-        let (module, name) = path.rsplit_once("::").unwrap_or(("", &path));
-        format!("{module}: {}", name.replace('_', " "))
+        scenario_harness::title(self.module, self.name)
     }
 }
 
@@ -117,15 +112,6 @@ impl Known {
         };
         concerned && self.scenario == scenario.path()
     }
-}
-
-/// The reason why a scenario cannot be tried here; it is counted and told, and is neither a success nor a failure.
-#[derive(Debug)]
-pub struct NotRun(pub String);
-
-/// Ends a scenario that cannot be tried here.
-pub fn not_run(why: impl Into<String>) -> ! {
-    resume_unwind(Box::new(NotRun(why.into())))
 }
 
 /// Lists the scenarios of a module: the plugin they are about, and the versions they are tried in.

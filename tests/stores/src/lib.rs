@@ -27,5 +27,6 @@ pub use harness::run;
 pub use kernel::Watch;
 pub use lease::{GoLease, vtep};
 pub use object::NodeObject;
-pub use scenario::{Need, Scenario, not_run, tell};
+pub use scenario::{Need, Scenario, tell};
+pub use scenario_harness::not_run;
 pub use stand_in::{go_annotations, stand_in};

@@ -1,7 +1,6 @@
 //! What a scenario is: a sentence about behaviour, what it needs, and a function that tries it.
 
 use std::cell::Cell;
-use std::panic::resume_unwind;
 
 /// What a scenario cannot do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,25 +27,13 @@ pub struct Scenario {
 impl Scenario {
     /// The module and the name of the function, as the command line knows it.
     pub fn path(&self) -> String {
-        let module = self.module.split_once("::").map_or(self.module, |(_, module)| module);
-        format!("{module}::{}", self.name)
+        scenario_harness::path(self.module, self.name)
     }
 
     /// The module and the sentence, to be read.
     pub fn title(&self) -> String {
-        let path = self.path();
-        let (module, name) = path.rsplit_once("::").unwrap_or(("", &path));
-        format!("{module}: {}", name.replace('_', " "))
+        scenario_harness::title(self.module, self.name)
     }
-}
-
-/// The reason why a scenario cannot be tried here; it is counted and told, and is neither a success nor a failure.
-#[derive(Debug)]
-pub struct NotRun(pub String);
-
-/// Ends a scenario that cannot be tried here.
-pub fn not_run(why: impl Into<String>) -> ! {
-    resume_unwind(Box::new(NotRun(why.into())))
 }
 
 thread_local! {
