@@ -20,6 +20,8 @@ pub struct Comparison {
     pub changes: Vec<Change>,
     /// What others put next to ours.
     pub foreign: Vec<Item>,
+    /// What could not be looked at, and why.
+    pub unseen: Vec<String>,
 }
 
 impl Comparison {
@@ -28,13 +30,16 @@ impl Comparison {
         let plan = desired::plan(inputs)?;
         let mut observed = ownership::observed(scope, look);
         ownership::claim(&plan.desired, &mut observed);
-        let changes = diff(&plan.desired, &observed.ours);
-        Ok(Self { plan, changes, foreign: observed.foreign })
+        let unseen = ownership::unseen(&plan.desired, &observed);
+        let mut changes = diff(&plan.desired, &observed.ours);
+        changes.retain(|change| !unseen.iter().any(|(key, _)| *key == change.key()));
+        let unseen = unseen.into_iter().map(|(_, why)| why).collect();
+        Ok(Self { plan, changes, foreign: observed.foreign, unseen })
     }
 
     /// How many objects are as they should be.
     pub fn in_place(&self) -> usize {
         let wrong = self.changes.iter().filter(|change| !matches!(change, Change::Remove(_))).count();
-        self.plan.desired.len().saturating_sub(wrong)
+        self.plan.desired.len().saturating_sub(wrong + self.unseen.len())
     }
 }

@@ -13,6 +13,8 @@ use crate::evidence::{Evidence, NodeArguments, gather_settled};
 use crate::screen::{Form, Ink, Screen, listed, write_json};
 use crate::terminal::Terminal;
 
+/// The exit code if nothing differs.
+const SAME: u8 = 0;
 /// The exit code if something differs.
 const DIFFERENT: u8 = 1;
 /// The exit code if it could not be found out.
@@ -39,18 +41,19 @@ pub struct Arguments {
 struct Document<'a> {
     changes: &'a [Change],
     foreign: &'a [Item],
+    unseen: &'a [String],
 }
 
 /// Shows what differs.
 pub fn run(arguments: &Arguments, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let evidence = gather_settled(&arguments.node.subnet_file).context(NotFoundOut)?;
     let comparison = comparison(&evidence).context(NotFoundOut)?;
-    let Comparison { changes, foreign, .. } = comparison;
+    let Comparison { changes, foreign, unseen, .. } = comparison;
     match arguments.node.output {
-        Form::Json => write_json(terminal, &Document { changes, foreign })?,
+        Form::Json => write_json(terminal, &Document { changes, foreign, unseen })?,
         Form::Text => terminal.write_all(text(comparison, Screen::of_stdout()).as_bytes())?,
     }
-    Ok(if changes.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERENT) })
+    Ok(ExitCode::from(code(comparison)))
 }
 
 fn comparison(evidence: &Evidence) -> anyhow::Result<&Comparison> {
@@ -69,7 +72,7 @@ fn text(comparison: &Comparison, screen: Screen) -> String {
         text += &content(change).concat();
     }
     if comparison.changes.is_empty() {
-        text += &format!("nothing differs: all {} objects are as they should be\n", comparison.in_place());
+        text += &nothing(comparison);
     }
     if !comparison.foreign.is_empty() {
         text += "not ours, left alone:\n";
@@ -78,6 +81,24 @@ fn text(comparison: &Comparison, screen: Screen) -> String {
         );
     }
     text
+}
+
+fn nothing(comparison: &Comparison) -> String {
+    let (in_place, all) = (comparison.in_place(), comparison.plan.desired.len());
+    if comparison.unseen.is_empty() {
+        return format!("nothing differs: all {in_place} objects are as they should be\n");
+    }
+    let known =
+        format!("nothing differs in {in_place} of {all} objects, and of the others nothing is known:\n");
+    comparison.unseen.iter().fold(known, |text, line| format!("{text}  {line}\n"))
+}
+
+fn code(comparison: &Comparison) -> u8 {
+    match (comparison.changes.is_empty(), comparison.unseen.is_empty()) {
+        (false, _) => DIFFERENT,
+        (true, false) => NOT_FOUND_OUT,
+        (true, true) => SAME,
+    }
 }
 
 fn ink(change: &Change) -> Ink {
@@ -122,7 +143,8 @@ mod tests {
             Change::Replace { from: file("A=1\nB=2\n"), to: file("A=1\nB=3\n") },
             Change::Remove(route()),
         ];
-        let comparison = Comparison { plan: Plan::default(), changes, foreign: vec![route()] };
+        let comparison =
+            Comparison { plan: Plan::default(), changes, foreign: vec![route()], unseen: Vec::new() };
         let expected = "\
 + route 10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink
 ~ file /run/subnet.env (0644, 8 bytes) -> file /run/subnet.env (0644, 8 bytes)
@@ -138,7 +160,11 @@ not ours, left alone:
     #[test]
     fn a_node_that_is_as_it_should_be_is_told_so() {
         let plan = Plan { desired: [route()].into_iter().collect(), ..Plan::default() };
-        let comparison = Comparison { plan, changes: Vec::new(), foreign: Vec::new() };
+        let comparison = Comparison { plan, changes: Vec::new(), foreign: Vec::new(), unseen: Vec::new() };
         assert_eq!(text(&comparison, PLAIN), "nothing differs: all 1 objects are as they should be\n");
+        assert_eq!(code(&comparison), SAME);
+        let blind = Comparison { unseen: vec!["rules cannot be looked at".to_owned()], ..comparison };
+        let expected = "nothing differs in 0 of 1 objects, and of the others nothing is known:\n  rules cannot be looked at\n";
+        assert_eq!((text(&blind, PLAIN).as_str(), code(&blind)), (expected, NOT_FOUND_OUT));
     }
 }

@@ -75,7 +75,11 @@ pub fn inputs(net_conf: &str, last: u16) -> Inputs {
     };
     let addresses = own.announcement.public;
     Inputs {
-        node: NodeOptions { subnet_file: "/run/flannel/subnet.env".into(), ip_masq: false, ..NodeOptions::default() },
+        node: NodeOptions {
+            subnet_file: "/run/flannel/subnet.env".into(),
+            ip_masq: false,
+            ..NodeOptions::default()
+        },
         underlay: Underlay { link: "eth0".parse().unwrap(), mtu: 1500, addresses, public: addresses },
         own,
         peers: (2..=last).map(|number| Arc::new(lease(&config, number))).collect(),
@@ -87,7 +91,8 @@ pub fn inputs(net_conf: &str, last: u16) -> Inputs {
 
 /// What w1 looks at.
 pub fn scope_of(inputs: &Inputs) -> Scope {
-    scope(&inputs.node, &inputs.config, &ByFamily::<IpNet>::default(), &[])
+    let scope = scope(&inputs.node, &inputs.config, &ByFamily::<IpNet>::default(), &[]);
+    Scope { system: inputs.firewall.system, ..scope }
 }
 
 /// A kernel in which all is as the inputs want it.

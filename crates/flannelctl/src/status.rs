@@ -2,6 +2,7 @@
 //!
 //! Takes [`Evidence`], gives [`NodeStatus`]; writing it down is for `status_text.rs`.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use flannel_plan::config::Backend;
@@ -10,6 +11,8 @@ use flannel_plan::family::ByFamily;
 use flannel_plan::inputs::Inputs;
 use flannel_plan::link_name::LinkName;
 use flannel_plan::report::Repair;
+use flannel_plan::rules::System;
+use flannel_plan::rules::role::Role;
 use flannel_plan::state::{Item, Key, Link, State, Tier};
 use flannel_plan::subnet_env::SubnetEnv;
 use ipnet::IpNet;
@@ -87,6 +90,17 @@ pub struct OwnStatus {
     pub devices: Vec<Link>,
     /// The MTU of pods.
     pub pod_mtu: Option<u32>,
+    /// Its rules; none where flanneld keeps none.
+    pub rules: Option<RuleStatus>,
+}
+
+/// The rules of this node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RuleStatus {
+    /// Where they are kept.
+    pub system: System,
+    /// What they are for.
+    pub roles: BTreeSet<Role>,
 }
 
 /// How many objects are as they should be.
@@ -171,6 +185,8 @@ fn notes(evidence: &Evidence, comparison: Option<&Comparison>) -> Vec<String> {
     };
     notes.extend(report.notes.iter().filter(|note| !is_told(note)).cloned());
     notes.extend(comparison.into_iter().flat_map(|comparison| comparison.plan.warnings.clone()));
+    let unseen = comparison.into_iter().flat_map(|comparison| comparison.unseen.clone());
+    notes.extend(unseen.filter(|line| !report.reasons.contains(line)));
     notes
 }
 
@@ -222,7 +238,17 @@ fn own_status(inputs: &Inputs, desired: &State) -> OwnStatus {
             Some(Item::File(file)) => SubnetEnv::parse(&file.content).ok().map(|env| env.mtu),
             _ => None,
         },
+        rules: rule_status(inputs, desired),
     }
+}
+
+fn rule_status(inputs: &Inputs, desired: &State) -> Option<RuleStatus> {
+    let tables = desired.iter().filter_map(|item| match item {
+        Item::Rules(table) => Some(table),
+        _ => None,
+    });
+    let roles = tables.flat_map(|table| &table.chains).map(|chain| chain.role).collect();
+    Some(RuleStatus { system: inputs.firewall.system?, roles })
 }
 
 fn count(comparison: &Comparison) -> ObjectCount {

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use flannel_plan::config::Backend;
+use flannel_plan::rules::role::Role;
 use flannel_plan::state::{Link, LinkKind};
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ use crate::daemon::Life;
 use crate::evidence::{NodeArguments, gather_settled};
 use crate::peer_status::{PeerState, PeerStatus};
 use crate::screen::{Form, Ink, Screen, ago, cell, listed, stacked, table_text, write_json};
-use crate::status::{NodeStatus, ObjectCount, OwnStatus, node_status};
+use crate::status::{NodeStatus, ObjectCount, OwnStatus, RuleStatus, node_status};
 use crate::terminal::Terminal;
 
 /// So many peers are listed unless all are asked for.
@@ -186,6 +187,7 @@ fn own_facts(node: &OwnStatus) -> Vec<(&'static str, String)> {
         ("backend", format!("{}{pods}", backend_name(&node.backend))),
     ];
     facts.extend(node.devices.iter().map(|device| ("device", device_words(device))));
+    facts.extend(node.rules.iter().map(|rules| ("rules", rule_words(rules))));
     facts
 }
 
@@ -195,6 +197,21 @@ fn backend_name(backend: &Backend) -> String {
         Ok(Value::String(name)) => name,
         Ok(Value::Object(settings)) => settings.keys().next().cloned().unwrap_or_default(),
         _ => String::new(),
+    }
+}
+
+fn rule_words(rules: &RuleStatus) -> String {
+    let word = |role: &Role| match role {
+        Role::Masquerade => "masquerade",
+        Role::Forward => "forwarding",
+        Role::UntrackedIn | Role::UntrackedOut => "untracked tunnel packets",
+    };
+    let mut words: Vec<&str> = rules.roles.iter().map(word).collect();
+    words.dedup();
+    if words.is_empty() {
+        "none wanted".to_owned()
+    } else {
+        format!("{}, in {}", listed(words), rules.system)
     }
 }
 

@@ -47,6 +47,7 @@ fn own_status_of_w1(inputs: &Inputs, devices: Vec<Link>) -> OwnStatus {
         backend: inputs.config.backend.clone(),
         devices,
         pod_mtu: Some(1450),
+        rules: None,
     }
 }
 

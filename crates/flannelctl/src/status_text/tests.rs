@@ -1,6 +1,10 @@
 use std::borrow::Cow;
 
+use flannel_plan::family::{ByFamily, Family};
+use flannel_plan::firewall::Firewall;
 use flannel_plan::report::Repair;
+use flannel_plan::rules::found::{Blind, RuleLook};
+use flannel_plan::rules::{SourcePorts, System};
 
 use super::*;
 use crate::fixture::{DUAL, NOW, VXLAN, evidence, inputs, settled};
@@ -64,4 +68,30 @@ fn of_many_peers_the_broken_come_first_and_the_rest_is_counted() {
     assert!(text.ends_with("  and 149 more peers: --all lists them\n"), "{text}");
     let all = page(&status, Limits::NONE);
     assert_eq!(all.lines().filter(|line| line.starts_with('w')).count(), 1 + 199);
+}
+
+#[test]
+fn rules_are_named_with_their_place_and_what_cannot_be_seen_is_noted() {
+    let mut inputs = inputs(VXLAN, 2);
+    (inputs.node.ip_masq, inputs.node.forward_rules) = (true, true);
+    inputs.firewall = Firewall {
+        system: Some(System::Nftables),
+        source_ports: ByFamily { v4: Some(SourcePorts::Randomised), v6: None },
+        untracked: vec![Family::V4],
+        notes: vec!["a word to the operator".to_owned()],
+    };
+    let mut kernel = settled(&inputs);
+    let text = page(&node_status(&evidence(&inputs, &mut kernel)), Limits::USUAL);
+    assert!(text.starts_with("w1 is ready\n  ! a word to the operator\n"), "{text}");
+    let line = "rules      masquerade, forwarding, untracked tunnel packets, in nftables\n";
+    assert!(text.contains(line), "{text}");
+    assert!(text.contains("objects    all 8 as they should be\n"), "{text}");
+
+    let why = "Operation not permitted".to_owned();
+    let blind = Blind { system: System::Nftables, family: Family::V4, table: None, why };
+    kernel.now.rules = RuleLook { tables: vec![], blind: vec![blind] };
+    let text = page(&node_status(&evidence(&inputs, &mut kernel)), Limits::USUAL);
+    let note = "! rules nftables ip flannel-ipv4 cannot be looked at: Operation not permitted\n";
+    assert!(text.starts_with("w1 is ready\n") && text.contains(note), "{text}");
+    assert!(text.contains("objects    1 of 8 not as they should be"), "{text}");
 }
