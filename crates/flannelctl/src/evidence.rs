@@ -1,7 +1,7 @@
 //! All that can be known about this node, gathered once: the daemon's report, its process, the kernel.
 //!
 //! Takes the path of subnet.env, which tells instances apart; gives [`Evidence`], plain data that every verb
-//! decides from. Changes nothing, and needs no privilege beyond reading `state.json`.
+//! decides from. Changes nothing, and needs no privilege beyond reading `state.json`, except to look at rules.
 
 use std::io;
 use std::thread;

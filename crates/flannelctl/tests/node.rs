@@ -62,14 +62,16 @@ fn a_healthy_node_is_ready_and_nothing_differs() {
     assert_eq!((code, errors.as_str()), (0, ""));
     assert!(text.starts_with("master1 is ready\n\nflanneld "), "{text}");
     assert!(text.contains("\npeers      1 ok\n"), "{text}");
+    let rules = "\nrules      forwarding, untracked tunnel packets, in iptables (nf_tables)\n";
+    assert!(text.contains(rules), "{text}");
     let status = json_of(&ask(node, "status -o json"));
     assert_eq!((&status["ready"], &status["daemon"]["life"]), (&json!(true), &json!("running")));
     assert_eq!(status["peers"][0]["owner"], "worker1");
     assert_eq!(status["peers"][0]["reached"], json!([{"how": "tunnel", "link": "flannel.1"}]));
     assert_eq!(status["peers"][0]["state"], "ok");
     let (code, text, _) = told(&ask(node, "diff"));
-    assert_eq!((code, text.as_str()), (0, "nothing differs: all 7 objects are as they should be\n"));
-    assert_eq!(json_of(&ask(node, "diff -o json")), json!({"changes": [], "foreign": []}));
+    assert_eq!((code, text.as_str()), (0, "nothing differs: all 9 objects are as they should be\n"));
+    assert_eq!(json_of(&ask(node, "diff -o json")), json!({"changes": [], "foreign": [], "unseen": []}));
     let version = env!("CARGO_PKG_VERSION");
     assert_eq!(told(&ask(node, "version")).1, format!("flannelctl {version}\nflanneld {version}\n"));
 }
@@ -99,7 +101,8 @@ fn assert_one_route_is_missing(node: &Node, subnet: &str) {
         "destination": subnet, "kind": "unicast", "via": gateway, "link": "flannel.1", "onlink": true,
         "protocol": 70,
     }});
-    assert_eq!(json_of(&ask(node, "diff -o json")), json!({"changes": [{"create": route}], "foreign": []}));
+    let expected = json!({"changes": [{"create": route}], "foreign": [], "unseen": []});
+    assert_eq!(json_of(&ask(node, "diff -o json")), expected);
     let status = json_of(&ask(node, "status -o json"));
     assert_eq!((&status["ready"], &status["peers"][0]["state"]), (&json!(true), &json!("broken")));
     assert_eq!(status["peers"][0]["why"], json!(["route missing"]));
@@ -112,7 +115,7 @@ fn what_others_put_into_the_pod_network_is_named_and_is_no_difference() {
     let (node, router) = (lab.node("master1").unwrap(), lab.node("worker1").unwrap().v4());
     node.ip(&format!("route add 10.244.77.0/24 via {router}")).unwrap();
     let expected = format!(
-        "nothing differs: all 7 objects are as they should be\nnot ours, left alone:\n  \
+        "nothing differs: all 9 objects are as they should be\nnot ours, left alone:\n  \
          route 10.244.77.0/24 via {router} dev eth0 protocol boot\n"
     );
     assert_eq!(told(&ask(node, "diff")), (0, expected, String::new()));
@@ -149,7 +152,7 @@ fn a_report_that_is_damaged_or_of_another_version_is_told_apart() {
 }
 
 #[test]
-fn whoever_may_read_the_report_needs_no_privilege() {
+fn whoever_may_read_the_report_needs_no_privilege_except_to_look_at_rules() {
     let lab = settled();
     let node = lab.node("master1").unwrap();
     let as_nobody = |words: &str| {
@@ -162,7 +165,11 @@ fn whoever_may_read_the_report_needs_no_privilege() {
     let (code, text, errors) = as_nobody("status");
     assert_eq!((code, errors.as_str()), (0, ""));
     assert!(text.contains("\npeers      1 ok\n"), "{text}");
-    assert_eq!(as_nobody("diff").0, 0);
+    let unseen = "rules iptables filter cannot be looked at: ";
+    assert!(text.starts_with("master1 is ready\n") && text.contains(unseen), "{text}");
+    let (code, text, _) = as_nobody("diff");
+    let known = "nothing differs in 7 of 9 objects, and of the others nothing is known:\n";
+    assert!(code == 2 && text.starts_with(known) && text.contains(unseen), "{text}");
 }
 
 #[test]
