@@ -31,13 +31,17 @@ pub struct Cluster {
 impl Cluster {
     /// Brings the node up with so many peers in the store, and waits until it is ready.
     pub fn up(peers: u32) -> anyhow::Result<Self> {
+        Self::with(peers, LabOptions { net_conf: NET_CONF.to_owned(), ..LabOptions::default() })
+    }
+
+    /// The same with a net-conf, arguments and an environment of the caller's.
+    pub fn with(peers: u32, options: LabOptions) -> anyhow::Result<Self> {
         let options = LabOptions {
             name: unique_name("bench"),
             topology: Topology::flat(1)?,
-            net_conf: NET_CONF.to_owned(),
             flanneld: Flanneld::NotStarted,
             pods_per_node: 0,
-            ..LabOptions::default()
+            ..options
         };
         let cluster = Self { lab: Lab::up(options)? };
         let leases = cluster.lab.store().join("leases");

@@ -10,6 +10,7 @@ mod drift;
 mod figure;
 mod idle;
 mod nic;
+mod rules;
 mod scale;
 mod stores;
 
@@ -24,12 +25,13 @@ const RESULT: &str = "target/bench.json";
 type Measurement = fn() -> anyhow::Result<Vec<Figure>>;
 
 /// Every part: its name, what it does, and how.
-const PARTS: [(&str, &str, Measurement); 8] = [
+const PARTS: [(&str, &str, Measurement); 9] = [
     ("drift", "breaking 20 objects of each kind", drift::measure),
     ("nic", "pulling the interface away and giving it back", nic::measure),
     ("scale", "1,000 and 5,000 peers", scale::measure),
     ("stores", "5,000 peers in etcd and on Kubernetes, by Go's flanneld and by ours", stores::measure),
     ("idle", "counting wake-ups for 65 seconds", idle::measure),
+    ("rules", "breaking rules, and counting programs in a quiet minute", rules::measure),
     ("cni", "attaching pods, by Go's plugins and by ours", cni::measure),
     ("size", "weighing the program of the plugins", cni::weigh),
     ("instructions", "counting the instructions of the plugins", cni::count),

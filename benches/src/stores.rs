@@ -39,7 +39,7 @@ pub fn measure() -> anyhow::Result<Vec<Figure>> {
 }
 
 /// A Go flanneld, if there is one.
-fn go_flanneld() -> Option<PathBuf> {
+pub(crate) fn go_flanneld() -> Option<PathBuf> {
     std::env::var_os("GO_FLANNELD").filter(|path| !path.is_empty()).map(PathBuf::from)
 }
 
