@@ -9,6 +9,7 @@ mod cni;
 mod drift;
 mod figure;
 mod idle;
+mod masq;
 mod nic;
 mod rules;
 mod scale;
@@ -25,12 +26,13 @@ const RESULT: &str = "target/bench.json";
 type Measurement = fn() -> anyhow::Result<Vec<Figure>>;
 
 /// Every part: its name, what it does, and how.
-const PARTS: [(&str, &str, Measurement); 9] = [
+const PARTS: [(&str, &str, Measurement); 10] = [
     ("drift", "breaking 20 objects of each kind", drift::measure),
     ("nic", "pulling the interface away and giving it back", nic::measure),
     ("scale", "1,000 and 5,000 peers", scale::measure),
     ("stores", "5,000 peers in etcd and on Kubernetes, by Go's flanneld and by ours", stores::measure),
     ("idle", "counting wake-ups for 65 seconds", idle::measure),
+    ("masq", "first packets by lists of 4 and of 1,000 networks", masq::measure),
     ("rules", "breaking rules, and counting programs in a quiet minute", rules::measure),
     ("cni", "attaching pods, by Go's plugins and by ours", cni::measure),
     ("size", "weighing the program of the plugins", cni::weigh),
