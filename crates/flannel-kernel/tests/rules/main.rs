@@ -3,6 +3,7 @@
 
 mod explaining;
 mod golden;
+mod kernel;
 mod leftovers;
 mod repair;
 #[path = "../sandbox/mod.rs"]

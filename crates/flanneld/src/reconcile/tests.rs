@@ -3,9 +3,12 @@
 use flannel_kernel::Refusal;
 use flannel_kernel::fake::Fake;
 use flannel_plan::desired::{self, plan};
+use flannel_plan::family::{ByFamily, Family};
+use flannel_plan::firewall::Firewall;
 use flannel_plan::inputs::Inputs;
 use flannel_plan::look::{LinkFact, Look};
-
+use flannel_plan::rules::found::Blind;
+use flannel_plan::rules::{SourcePorts, System, TableId};
 use flannel_plan::state::LinkKind;
 
 use super::*;
@@ -152,4 +155,69 @@ fn nothing_is_put_on_a_device_of_our_name_that_is_not_ours() {
     assert!(!end.is_wired());
     assert_eq!((&kernel.now.links, &kernel.now.addresses), (&before.links, &before.addresses));
     assert!(kernel.now.routes.is_empty() && kernel.now.files.is_empty() && kernel.now.sysctls.is_empty());
+}
+
+/// A node that keeps its rules in iptables.
+fn with_rules() -> Inputs {
+    let mut inputs = inputs();
+    (inputs.node.ip_masq, inputs.node.forward_rules) = (true, true);
+    inputs.firewall = Firewall {
+        system: Some(System::IptablesNft),
+        source_ports: ByFamily { v4: Some(SourcePorts::Randomised), v6: None },
+        untracked: vec![Family::V4],
+        notes: vec![],
+    };
+    inputs
+}
+
+fn settle_rules(kernel: &mut Fake) -> Settlement {
+    let inputs = with_rules();
+    let scope = desired::scope(&inputs.node, &inputs.config, &inputs.own.subnets, &[]);
+    let scope = Scope { system: inputs.firewall.system, ..scope };
+    let observed = ownership::observed(&scope, &kernel.look(&scope).unwrap());
+    settle(&plan(&inputs).unwrap(), &scope, observed, kernel, &mut all).unwrap()
+}
+
+fn rules_of(name: &str) -> Key {
+    Key::Rules(TableId { system: System::IptablesNft, family: Family::V4, name: name.into() })
+}
+
+#[test]
+fn rules_come_after_the_routes_and_before_the_file_and_stay() {
+    let mut kernel = empty();
+    let end = settle_rules(&mut kernel);
+    assert_eq!(kinds(&end.done)[7..], ["route", "route", "rules", "rules", "rules", "file"]);
+    assert!(end.is_wired());
+    assert_eq!(kinds(&settle_rules(&mut kernel).done), [] as [&str; 0]);
+    kernel.now.rules.tables[0].chains.clear();
+    assert_eq!(kinds(&settle_rules(&mut kernel).done), ["rules"]);
+}
+
+#[test]
+fn a_node_without_its_rules_is_not_wired_but_untracked_packets_are_no_condition() {
+    for (table, wired) in [("nat", false), ("filter", false), ("raw", true)] {
+        let mut kernel = empty();
+        kernel.refuses.insert(rules_of(table), refused());
+        let end = settle_rules(&mut kernel);
+        assert_eq!((end.is_wired(), !kernel.now.files.is_empty()), (wired, wired), "{table}");
+        assert!(end.left.contains(&rules_of(table)), "{table}");
+    }
+}
+
+#[test]
+fn what_cannot_be_looked_at_is_left_as_it_is_and_named() {
+    let mut kernel = empty();
+    let (system, family) = (System::IptablesNft, Family::V4);
+    let blind = Blind { system, family, table: Some("nat".into()), why: "it is foggy".to_owned() };
+    let elsewhere = Blind { system: System::IptablesLegacy, table: None, ..blind.clone() };
+    kernel.now.rules.blind = vec![blind, elsewhere];
+    let end = settle_rules(&mut kernel);
+    assert!(!end.is_wired() && kernel.now.files.is_empty());
+    assert_eq!(end.left, BTreeSet::from([rules_of("nat"), key_of("file")]));
+    let why = "rules iptables nat cannot be looked at: it is foggy";
+    assert_eq!(end.failures, [Trouble { key: rules_of("nat"), why: why.to_owned() }]);
+    assert_eq!(end.unseen, ["rules of IPv4 in iptables (legacy) cannot be looked at: it is foggy"]);
+    kernel.now.rules.blind.clear();
+    let end = settle_rules(&mut kernel);
+    assert_eq!((kinds(&end.done), end.is_wired()), (vec!["rules", "file"], true));
 }
