@@ -4,7 +4,6 @@
 mod sandbox;
 
 use std::fs::File;
-use std::io::Write;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -209,13 +208,10 @@ fn a_port_gets_hairpin_and_isolation_and_loses_them() {
 }
 
 #[test]
-fn a_port_gets_vlans_on_a_kernel_that_knows_them() {
+#[ignore = "needs a kernel whose bridges know VLANs: `make test-vm`"]
+fn a_port_gets_vlans() {
     with_a_pod(|host, pod| {
-        if host.create_bridge(&NewBridge { vlan_filtering: true, ..bridge() }).is_err() {
-            // Past the harness, which would keep the words of a test that passes to itself.
-            let _ = writeln!(std::io::stderr(), "not run: the bridges of this kernel know no VLANs");
-            return;
-        }
+        host.create_bridge(&NewBridge { vlan_filtering: true, ..bridge() }).unwrap();
         let bridge = host.device(name("cni0")).unwrap().unwrap();
         assert_eq!(bridge.default_vlan, Some(1));
         host.create_veth(&veth(bridge.index, pod)).unwrap();
