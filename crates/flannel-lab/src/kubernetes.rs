@@ -59,7 +59,9 @@ pub(crate) fn find_programs(named: Option<PathBuf>) -> Result<PathBuf> {
     let built = || own.ancestors().map(|folder| folder.join("peers/bin")).find(|folder| has(folder));
     let found = named.or_else(by_variable).or_else(built);
     let looked = found.clone().unwrap_or_else(|| "target/peers/bin".into());
-    found.filter(|folder| has(folder)).ok_or(LabError::NoKubernetes(looked))
+    // Servers are started in folders of their own.
+    let found = found.filter(|folder| has(folder)).and_then(|folder| std::path::absolute(folder).ok());
+    found.ok_or(LabError::NoKubernetes(looked))
 }
 
 impl<'a> Kubernetes<'a> {

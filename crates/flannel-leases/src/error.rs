@@ -67,7 +67,7 @@ pub enum StoreError {
     /// Every subnet is given out.
     #[error(
         "no /{subnet_len} is free in {network}, {taken} leases overlap it: release one that nobody needs \
-         (`flannelctl lease release NODE`), or choose a larger network or a longer subnet length"
+         (`flannelctl lease release NODE --lease-dir DIR`), or choose a larger network or a longer subnet length"
     )]
     NoSubnetLeft {
         /// The pod network.
