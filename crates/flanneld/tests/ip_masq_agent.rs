@@ -297,6 +297,106 @@ fn in_steady_state_no_program_is_started() {
     }
 }
 
+/// Links by which the plain names of iptables mean its legacy flavour.
+fn legacy_programs() -> String {
+    sh("mkdir /run/bin
+        for name in iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore; do
+            ln -s /usr/sbin/xtables-legacy-multi /run/bin/$name
+        done");
+    format!("/run/bin:{}", std::env::var("PATH").unwrap())
+}
+
+#[test]
+fn in_legacy_iptables_rules_are_repaired_at_the_resync() {
+    in_a_node(|node| {
+        let path = legacy_programs();
+        node.write("resyncInterval: 1s\n");
+        let log = fs::File::create(node.folder.with_file_name("log")).unwrap();
+        let child = node.command(&["-v=1"]).env("PATH", path).stderr(log).spawn().unwrap();
+        let _agent = Agent { child };
+        node.until_rules_have("-A IP-MASQ-AGENT -d 10.0.0.0/8");
+        for _ in 0..2 {
+            sh("iptables-legacy -t nat -F");
+            let took = node.until_rules_have("-A IP-MASQ-AGENT -d 10.0.0.0/8");
+            assert!(took < Duration::from_secs(3), "{took:?}");
+        }
+        assert!(!rules().contains("table ip nat"), "{}", rules());
+    });
+}
+
+/// The node daemon, with masquerade, on a node with one cable.
+fn flanneld(net_conf: &str) -> Agent {
+    sh("ip link add eth0 type veth peer name far
+        ip addr add 192.0.2.1/24 dev eth0 && ip link set eth0 up && ip link set far up
+        mkdir -p /run/leases");
+    change_net_conf(net_conf);
+    let words =
+        ["--lease-dir=/run/leases", "--ip-masq", "--iface=eth0", "--subnet-file=/run/flannel/subnet.env"];
+    let log = fs::File::create("/run/flanneld-log").unwrap();
+    let mut command = Command::new(FLANNELD);
+    Agent { child: command.args(words).env("NODE_NAME", "n1").stderr(log).spawn().unwrap() }
+}
+
+fn change_net_conf(net_conf: &str) {
+    fs::write("/run/leases/new", net_conf).unwrap();
+    fs::rename("/run/leases/new", "/run/leases/config.json").unwrap();
+}
+
+#[test]
+fn flanneld_and_the_agent_keep_their_rules_beside_each_other_and_do_not_fight() {
+    for (nftables, flag) in [(true, "--nftables"), (false, "--nftables=false"), (true, "--nftables=false")] {
+        in_a_node(|node| {
+            let net_conf = format!(
+                r#"{{"Network":"10.244.0.0/16","EnableNFTables":{nftables},"Backend":{{"Type":"host-gw"}}}}"#
+            );
+            let _flanneld = flanneld(&net_conf);
+            node.write("resyncInterval: 1s\n");
+            let _agent = node.agent(&[flag, "-v=1"]);
+            let ours = if nftables { "chain postrtg" } else { "chain FLANNEL-POSTRTG" };
+            let both = || rules().contains(ours) && node.status(&[flag]).0;
+            node.until("both have their rules", both);
+            sh("nft flush ruleset");
+            node.until("both have their rules again", both);
+            let repairs = || node.log().matches("rules were repaired").count();
+            let looks = || node.log().matches("the rules are as they should be").count();
+            let (repaired, looked) = (repairs(), looks());
+            node.until("three more looks", || looks() >= looked + 3);
+            assert_eq!(repairs(), repaired, "{}", node.log());
+            assert!(both());
+            let log = fs::read_to_string("/run/flanneld-log").unwrap();
+            assert!(!log.contains("keeps changing"), "{log}");
+        });
+    }
+}
+
+#[test]
+fn a_list_in_the_net_conf_is_followed_without_a_restart() {
+    for nftables in [true, false] {
+        in_a_node(|node| {
+            let net_conf = |list: &str| {
+                format!(
+                    r#"{{"Network":"10.244.0.0/16","EnableNFTables":{nftables},"NonMasqueradeCIDRs":[{list}],"Backend":{{"Type":"host-gw"}}}}"#
+                )
+            };
+            fs::write(node.folder.with_file_name("log"), "").unwrap();
+            let _flanneld = flanneld(&net_conf(""));
+            node.until_rules_have("ip saddr 10.244.0.0/16");
+            change_net_conf(&net_conf(r#""203.0.113.0/24""#));
+            node.until_rules_have("203.0.113.0/24");
+            change_net_conf(&net_conf(r#""198.51.100.0/24""#));
+            node.until_rules_have("198.51.100.0/24");
+            assert!(!rules().contains("203.0.113.0/24"));
+            change_net_conf(&net_conf(r#""198.51.100.1/24""#));
+            node.until("the fault is told", || {
+                fs::read_to_string("/run/flanneld-log").unwrap().contains("NonMasqueradeCIDRs[0]")
+            });
+            assert!(rules().contains("198.51.100.0/24"));
+            change_net_conf(&net_conf(""));
+            node.until("the list is gone", || !rules().contains("198.51.100.0/24"));
+        });
+    }
+}
+
 #[test]
 fn the_status_says_in_words_what_is_wrong() {
     in_a_node(|node| {

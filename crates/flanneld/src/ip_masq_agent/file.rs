@@ -176,6 +176,15 @@ mod tests {
     }
 
     #[test]
+    fn the_file_of_the_document_says_the_defaults() {
+        let document = include_str!("../../../../docs/ip-masq-agent.md");
+        let (_, rest) = document.split_once("```text ip-masq-agent\n").unwrap();
+        let said = said(rest.split_once("```").unwrap().0.as_bytes()).unwrap();
+        let defaults = AgentConfig::without_file(Default::default());
+        assert_eq!(said, Said::Config(AgentConfig { nftables: Some(false), ..defaults }));
+    }
+
+    #[test]
     fn a_file_that_cannot_be_used_says_why() {
         let fault = |text: &[u8]| said(text).unwrap_err();
         assert!(fault(b"nonMasqueradeCIDRs: [abcdefg]").starts_with("nonMasqueradeCIDRs[0] is \"abcdefg\""));
