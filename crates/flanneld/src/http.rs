@@ -7,7 +7,8 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -21,6 +22,10 @@ use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
 use crate::metrics::{self, Metrics};
+
+/// How long a port that is taken is tried for, and how often.
+const MOST_PATIENCE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// What the daemon tells about itself; the loop writes, clients read.
 #[derive(Debug, Default)]
@@ -90,8 +95,20 @@ fn hint(source: Errno) -> &'static str {
 }
 
 /// Opens the port; early, so that a conflict is told before the node is touched and probes find somebody.
+///
+/// A flanneld that was killed as it started a program leaves a child that has the port until the program runs.
 pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
-    let opened = if address.ip().is_unspecified() {
+    let end = Instant::now() + MOST_PATIENCE;
+    loop {
+        match bind_once(address) {
+            Err(Errno::ADDRINUSE) if Instant::now() < end => thread::sleep(PAUSE),
+            bound => return bound.map_err(|source| BindError { address, source }),
+        }
+    }
+}
+
+fn bind_once(address: SocketAddr) -> rustix::io::Result<TcpListener> {
+    if address.ip().is_unspecified() {
         // Go listens on both families for 0.0.0.0 as well: kubelet probes an IPv6 node by its IPv6 address.
         let both = SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), address.port());
         match open(both) {
@@ -100,8 +117,7 @@ pub fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
         }
     } else {
         open(address)
-    };
-    opened.map_err(|source| BindError { address, source })
+    }
 }
 
 fn open(address: SocketAddr) -> rustix::io::Result<TcpListener> {

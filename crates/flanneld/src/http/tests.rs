@@ -156,6 +156,15 @@ fn a_port_that_is_taken_is_named_with_the_flag_that_changes_it() {
 }
 
 #[test]
+fn a_port_that_is_given_up_in_a_moment_is_waited_for() {
+    let first = bind(local()).unwrap();
+    let address = first.local_addr().unwrap();
+    let second = std::thread::spawn(move || bind(address).map(drop));
+    drop(first);
+    assert!(second.join().unwrap().is_ok());
+}
+
+#[test]
 fn an_address_of_nobody_is_named_with_the_flag_that_changes_it() {
     let expected = "cannot serve health and metrics on 192.0.2.1:0: Cannot assign requested address (os error 99); \
                     no interface has this address: choose another with --healthz-ip";
