@@ -10,9 +10,10 @@ use store_tests::{Need, Program, scenarios, start, tell};
 
 scenarios! {
     &[] => a_restart_in_iptables_mode_is_not_noticed, a_restart_in_nftables_mode_is_not_noticed,
+        a_restart_with_legacy_iptables_is_not_noticed,
         a_switch_of_modes_is_not_noticed_and_leaves_nothing_behind;
     &[Need::GoFlanneld] => an_upgrade_from_go_in_iptables_mode_is_not_noticed,
-        an_upgrade_from_go_in_nftables_mode_is_not_noticed;
+        an_upgrade_from_go_in_nftables_mode_is_not_noticed, an_upgrade_from_go_to_another_mode_is_not_noticed;
 }
 
 /// So many connections after each change: those of half a second.
@@ -24,6 +25,10 @@ fn a_restart_in_iptables_mode_is_not_noticed() {
 
 fn a_restart_in_nftables_mode_is_not_noticed() {
     restart(Mode::Nftables, Family::V6);
+}
+
+fn a_restart_with_legacy_iptables_is_not_noticed() {
+    restart(Mode::Legacy, Family::V4);
 }
 
 fn restart(mode: Mode, family: Family) {
@@ -100,6 +105,19 @@ fn an_upgrade_from_go_in_iptables_mode_is_not_noticed() {
 
 fn an_upgrade_from_go_in_nftables_mode_is_not_noticed() {
     upgrade(Mode::Nftables);
+}
+
+/// Go's own clean-up would leave the jumps and the chains of forwarding.
+fn an_upgrade_from_go_to_another_mode_is_not_noticed() {
+    for (old, new) in [(Mode::Iptables, Mode::Nftables), (Mode::Nftables, Mode::Iptables)] {
+        let site = Site::on("upgrade", Store::etcd(1), Program::Go, old);
+        let (node, stream) = (site.node("one"), Connections::begin(&site, Family::V6));
+        site.cluster().write_net_conf(&new.net_conf()).unwrap();
+        replace(node, Signal::TERM);
+        wait_kept_in(node, new);
+        stream.wait_more(AFTER);
+        assert_unnoticed(&stream.end(&site));
+    }
 }
 
 fn upgrade(mode: Mode) {
