@@ -321,3 +321,22 @@ fn a_restart_with_the_same_switches_changes_no_rule() {
         assert_eq!(metrics(node).labelled("flannel_changes_total"), BTreeMap::new());
     }
 }
+
+#[test]
+fn a_host_without_ip6tables_is_asked_for_it_only_if_it_has_ipv6() {
+    let cluster = Cluster::flat("half", 1, VXLAN);
+    let (node, programs) = (cluster.node("master1"), Programs::none());
+    for verb in ["", "-save", "-restore"] {
+        let name = format!("iptables{verb}");
+        symlink(Path::new("/usr/sbin").join(&name), programs.0.join(name)).unwrap();
+    }
+    let daemon = start(node, &["--ip-masq"], &programs.path());
+    assert_eq!(state(node)["notes"], serde_json::json!([]), "{}", daemon.log());
+    assert!(in_system(node, 0).iter().any(|line| line.contains("FLANNEL-POSTRTG")));
+    fs::write(cluster.store().join("config.json"), VXLAN_DUAL).unwrap();
+    wait_until("a reason", || {
+        let (code, lines) = readyz(node);
+        let says_why = lines.iter().any(|line| line.contains("ip6tables") && line.contains("install"));
+        if code == 503 && says_why { Ok(()) } else { Err(lines.join("\n")) }
+    });
+}

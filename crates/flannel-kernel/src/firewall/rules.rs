@@ -144,8 +144,12 @@ impl Rules {
     }
 
     fn look_by_program(&mut self, system: System, family: Family) -> Result<Saved, RulesError> {
-        let at = self.programs(system, family)?;
-        self.programs[at].look(&mut self.native)
+        match self.programs(system, family) {
+            Ok(at) => self.programs[at].look(&mut self.native),
+            // Many hosts have no program for a family that they do not use.
+            Err(_) if programs::has_none(system, family, &mut self.native)? => Ok(Saved::default()),
+            Err(why) => Err(why),
+        }
     }
 
     /// The place of the programs of a system and a family; they are looked for until they are found.

@@ -63,12 +63,7 @@ impl Programs {
         {
             return Ok(last.saved.clone());
         }
-        let mark = match self.system {
-            System::IptablesLegacy => {
-                Mark::Bytes(legacy::marks(family_of(self.family)).map_err(RulesError::Legacy)?)
-            }
-            _ => Mark::Numbers(native.numbers(self.family)?),
-        };
+        let mark = Mark::of(self.system, self.family, native)?;
         let saved = match self.last.take().filter(|last| last.mark == mark) {
             Some(last) => last.saved,
             None if mark.is_empty() => Saved::default(),
@@ -109,7 +104,21 @@ impl Programs {
     }
 }
 
+/// Whether nothing of ours is in the tables of a system and a family, without its program.
+pub(super) fn has_none(system: System, family: Family, native: &mut Native) -> Result<bool, RulesError> {
+    Ok(Mark::of(system, family, native)?.is_empty())
+}
+
 impl Mark {
+    fn of(system: System, family: Family, native: &mut Native) -> Result<Self, RulesError> {
+        Ok(match system {
+            System::IptablesLegacy => {
+                Self::Bytes(legacy::marks(family_of(family)).map_err(RulesError::Legacy)?)
+            }
+            _ => Self::Numbers(native.numbers(family)?),
+        })
+    }
+
     /// Whether nothing of ours is there: then no program has to say so.
     fn is_empty(&self) -> bool {
         match self {
