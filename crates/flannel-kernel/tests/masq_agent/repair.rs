@@ -15,7 +15,7 @@ use crate::{CHAIN, SYSTEMS, differences, everything, in_a_node, in_every_system,
 /// A way to break rules, and what is said of it.
 type Harm = (&'static str, &'static str);
 
-const IN_NFTABLES: [Harm; 8] = [
+const IN_NFTABLES: [Harm; 10] = [
     ("nft flush ruleset", "there is no table ip ip-masq-agent"),
     ("nft flush chain ip ip-masq-agent IP-MASQ-AGENT", "chain IP-MASQ-AGENT has 0 rules, not 3"),
     ("nft insert rule ip ip-masq-agent IP-MASQ-AGENT accept", "chain IP-MASQ-AGENT has 4 rules, not 3"),
@@ -30,6 +30,16 @@ const IN_NFTABLES: [Harm; 8] = [
     (
         "nft 'add chain ip ip-masq-agent IP-MASQ-AGENT { policy drop; }'",
         "chain IP-MASQ-AGENT has another hook, priority or policy",
+    ),
+    (
+        "nft 'flush chain ip ip-masq-agent IP-MASQ-AGENT; delete set ip ip-masq-agent IP-MASQ-AGENT; \
+         add set ip ip-masq-agent IP-MASQ-AGENT { type ipv4_addr; }'",
+        "set IP-MASQ-AGENT does not hold what the configuration says",
+    ),
+    (
+        "nft 'flush chain ip ip-masq-agent IP-MASQ-AGENT; delete chain ip ip-masq-agent IP-MASQ-AGENT; \
+         add chain ip ip-masq-agent IP-MASQ-AGENT'",
+        "chain IP-MASQ-AGENT has another hook, priority or policy, chain IP-MASQ-AGENT has 0 rules, not 3",
     ),
     ("nft 'add table ip ip-masq-agent { flags dormant; }'", "table ip ip-masq-agent is dormant"),
     (

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use flannel_plan::family::Family;
 use flannel_plan::masq_agent::config::{AgentConfig, DefaultNetworks};
+use flannel_plan::masq_agent::duration::nanoseconds;
 use ipnet::IpNet;
+use proptest::prelude::*;
 
 const V4: [Family; 1] = [Family::V4];
 
@@ -134,5 +136,27 @@ fn a_time_has_to_be_a_text_with_a_unit() {
     for value in ["60", "true", "[]", r#""60""#, r#""""#, r#""1d""#] {
         let fault = parse(&format!(r#"{{"resyncInterval":{value}}}"#)).unwrap_err();
         assert_eq!(fault, format!(r#"resyncInterval is {value}, expected a time such as "60s" or "5m""#));
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_makes_the_reader_panic(
+        text in ".{0,60}",
+        value in prop_oneof!["[0-9a-zµμ.+ -]{0,12}", ".{0,12}"],
+        key in prop_oneof!["nonMasqueradeCIDRs", "cidrLimit", "masqLinkLocal", "resyncInterval", "nftables"],
+    ) {
+        let _ = parse(&text);
+        let _ = nanoseconds(&value);
+        let quoted = serde_json::to_string(&value).unwrap();
+        for value in [quoted.clone(), format!("[{quoted}]"), value] {
+            let _ = parse(&format!(r#"{{"{key}":{value}}}"#));
+        }
+    }
+
+    #[test]
+    fn every_time_that_go_prints_is_read(hours in 0..100_i64, minutes in 0..60_i64, millis in 0..60_000_i64) {
+        let text = format!("{hours}h{minutes}m{}.{:03}s", millis / 1000, millis % 1000);
+        prop_assert_eq!(nanoseconds(&text), Some(((hours * 60 + minutes) * 60_000 + millis) * 1_000_000));
     }
 }

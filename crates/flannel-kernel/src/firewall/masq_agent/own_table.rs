@@ -78,6 +78,17 @@ impl OwnTable {
         steps
     }
 
+    /// The steps that throw the table away and make it again, all at once.
+    pub(super) fn anew(&self, want: Option<&AgentRules>) -> Transaction {
+        let mut steps = Transaction::default();
+        if self.found.is_some() {
+            steps.push(Step::DeleteTable(self.table));
+        }
+        let without = Self { table: self.table, chain: self.chain.clone(), found: None };
+        want.iter().for_each(|want| without.make(want, &mut steps));
+        steps
+    }
+
     fn make(&self, want: &AgentRules, steps: &mut Transaction) {
         let (table, chain) = (self.table, &self.chain);
         if self.differences(Some(want)).is_empty() {
