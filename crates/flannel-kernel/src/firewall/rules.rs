@@ -40,9 +40,19 @@ pub struct Rules {
 /// What was found out about rules that translate a port, and what it was read from.
 struct Translation {
     about: (Family, u16),
+    /// nftables' count of changes, and the rule that was found there.
     generation: Option<u32>,
-    legacy: Vec<Option<u64>>,
-    by: Option<Step>,
+    native: Option<Step>,
+    /// What the tables of legacy iptables were known by, and the rule that was found there.
+    marks: Vec<Option<u64>>,
+    legacy: Option<Step>,
+}
+
+impl Translation {
+    /// Nothing so far.
+    fn of(about: (Family, u16)) -> Self {
+        Self { about, generation: None, native: None, marks: vec![], legacy: None }
+    }
 }
 
 impl Default for Rules {
@@ -129,17 +139,19 @@ impl Rules {
     /// changed, so it is not for every look; a program is run only for tables of legacy iptables.
     pub fn translation_of(&mut self, family: Family, port: u16) -> Result<Option<Step>, RulesError> {
         let about = (family, port);
+        let known = self.translations.iter().position(|known| known.about == about);
+        let mut known = known.map(|at| self.translations.swap_remove(at)).unwrap_or(Translation::of(about));
         let generation = self.native.count();
-        let legacy = legacy::marks(family_of(family)).map_err(RulesError::Legacy)?;
-        let is_same = |known: &Translation| (known.generation, &known.legacy) == (generation, &legacy);
-        if let Some(known) = self.translations.iter().find(|known| known.about == about && is_same(known)) {
-            return Ok(known.by.clone());
+        if known.generation != generation || generation.is_none() {
+            let tables = self.native.everything(family, OfIptables::Included)?;
+            (known.generation, known.native) = (generation, translation_of(&tables, port));
         }
-        let mut tables = self.native.everything(family, OfIptables::Included)?;
-        tables.extend(all_legacy(family)?.tables);
-        let by = translation_of(&tables, port);
-        self.translations.retain(|known| known.about != about);
-        self.translations.push(Translation { about, generation, legacy, by: by.clone() });
+        let marks = legacy::marks(family_of(family)).map_err(RulesError::Legacy)?;
+        if known.marks != marks {
+            (known.legacy, known.marks) = (translation_of(&all_legacy(family)?.tables, port), marks);
+        }
+        let by = known.native.clone().or_else(|| known.legacy.clone());
+        self.translations.push(known);
         Ok(by)
     }
 
