@@ -184,6 +184,7 @@ impl<K: Kernel> Daemon<K> {
     /// One pass: everything from the store's last word to a settled kernel.
     fn pass(&mut self, word: &Word, now: Instant) -> Result<Settlement, NotYet> {
         self.trust = Trust::default();
+        self.parts.reporter.suspects.hear();
         let snapshot = word.snapshot.as_ref().ok_or_else(|| NotYet::NoWord(word.read_trouble.clone()))?;
         let in_force = InForce::of(snapshot, self.planned.as_ref())?;
         self.parts.reporter.tell_config(&in_force);

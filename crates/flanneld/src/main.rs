@@ -5,6 +5,7 @@
 
 mod any_store;
 mod bridge_netfilter;
+mod culprits;
 mod daemon;
 mod file_watch;
 mod gather;

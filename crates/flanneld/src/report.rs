@@ -12,6 +12,7 @@ use flannel_plan::underlay::{Choice, Underlay};
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
+use crate::culprits::{Culprits, Kinds, Suspects};
 use crate::gather::NotYet;
 use crate::http::{Health, Readiness};
 use crate::in_force::InForce;
@@ -45,6 +46,8 @@ pub struct Reporter {
     held_back: Vec<String>,
     /// The lease store, which may pass on how the node is.
     store: watch::Sender<leases::Readiness>,
+    /// Who changes rules.
+    pub suspects: Suspects,
 }
 
 /// A pass over the kernel, ended.
@@ -71,8 +74,10 @@ impl Reporter {
         supervisor: Supervisor,
         state_file: RareFile,
         store: watch::Sender<leases::Readiness>,
+        culprits: Culprits,
     ) -> Self {
         Self {
+            suspects: Suspects::new(culprits),
             held_back: Vec::new(),
             store,
             health,
@@ -132,14 +137,33 @@ impl Reporter {
             self.repairs.note(key, now);
             self.health.metrics.count_repair(key.kind());
         }
+        let is_rules = |key: &Key| matches!(key, Key::Rules(_));
+        let of_rules = Kinds {
+            changed: settlement.done.iter().any(|(key, _)| is_rules(key)),
+            repaired: repaired.iter().any(is_rules),
+        };
+        let by = self.suspects.judge(of_rules);
         if !repaired.is_empty() {
-            warn!(objects = repaired.len(), "repaired what something else changed: {}", named(&repaired));
+            warn!(objects = repaired.len(), by, "repaired what something else changed: {}", named(&repaired));
         } else if !settlement.done.is_empty() {
             info!(changes = settlement.done.len(), looks = settlement.looks, "kernel changed");
         }
         if !settlement.done.is_empty() {
             self.state_file.touch();
         }
+    }
+
+    /// What a person should know as well, and was told in the log when it began.
+    fn old_news(&self, word: &Word, damper: &Damper) -> Vec<String> {
+        let who = |key: &Key| match key {
+            Key::Rules(_) => self.suspects.accused(),
+            _ => None,
+        };
+        let contested = damper.contested().map(|key| {
+            format!("{key}: {} keeps undoing it", who(key).unwrap_or_else(|| "something".to_owned()))
+        });
+        let remembered = word.is_remembered.then(|| REMEMBERED.to_owned());
+        contested.chain(word.read_trouble.clone()).chain(remembered).collect()
     }
 
     /// Draws the sum of a pass.
@@ -158,7 +182,7 @@ impl Reporter {
         notes.extend(self.held_back.iter().map(|line| format!("net-conf: {line}")));
         let known: BTreeSet<&String> = self.standing.notes.iter().collect();
         notes.iter().filter(|note| !known.contains(note)).for_each(|note| warn!("{note}"));
-        notes.extend(old_news(word, damper));
+        notes.extend(self.old_news(word, damper));
         if self.stand(reasons, notes) {
             // In this order: whoever waits for ready finds the report in place.
             self.write_if_due(planned, damper);
@@ -315,13 +339,6 @@ fn notes(settlement: Option<&Settlement>, planned: Option<&Planned>, word: &Word
     let faults = word.snapshot.iter().flat_map(|snapshot| &snapshot.faults).map(ToString::to_string);
     let unseen = settlement.into_iter().flat_map(|settlement| settlement.unseen.iter().cloned());
     failed.chain(refused).chain(faults).chain(unseen).collect()
-}
-
-/// What a person should know as well, and was told in the log when it began.
-fn old_news(word: &Word, damper: &Damper) -> Vec<String> {
-    let contested = damper.contested().map(|key| format!("{key}: something keeps undoing it"));
-    let remembered = word.is_remembered.then(|| REMEMBERED.to_owned());
-    contested.chain(word.read_trouble.clone()).chain(remembered).collect()
 }
 
 fn named(keys: &BTreeSet<Key>) -> String {

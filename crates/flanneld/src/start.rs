@@ -21,6 +21,7 @@ use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
 use crate::any_store::AnyStore;
+use crate::culprits::Culprits;
 use crate::daemon::{Daemon, Parts};
 use crate::file_watch;
 use crate::http::{self, Health};
@@ -47,7 +48,8 @@ pub fn run(options: Options) -> anyhow::Result<()> {
     let interest =
         Arc::new(RwLock::new(Interest { own_ports: vec![kernel.port_id()], ..Interest::default() }));
     watch_kernel(Arc::clone(&interest), ring.clone())?;
-    watch_rules(kernel.rules().port_id(), ring.clone());
+    let culprits = Culprits::default();
+    watch_rules(kernel.rules().port_id(), ring.clone(), culprits.clone());
     file_watch::start(Path::new(&options.subnet_file), ring.clone());
     let word = LastWord::default();
     let (wanted, wish) = watch::channel(None);
@@ -64,7 +66,7 @@ pub fn run(options: Options) -> anyhow::Result<()> {
     let state_file = report_path(&options.subnet_file);
     let earlier = earlier_networks(Path::new(&state_file), Path::new(&options.subnet_file));
     let state_file = RareFile::new(state_file, REPORT_PAUSE);
-    let reporter = Reporter::new(health, Supervisor::from_environment(), state_file, standing);
+    let reporter = Reporter::new(health, Supervisor::from_environment(), state_file, standing, culprits);
     let options = Arc::new(options);
     let parts = Parts { options, kernel, word, wanted, interest, reporter, remembered, earlier };
     Daemon::new(parts).run(&mut Alarm::new(receiver));
@@ -130,7 +132,7 @@ fn watch_kernel(interest: Arc<RwLock<Interest>>, ring: Sender<Wake>) -> anyhow::
 
 /// Rings whenever somebody else may have changed rules. A kernel without nftables tells nothing: then a look now and
 /// then has to do.
-fn watch_rules(own_port: Option<u32>, ring: Sender<Wake>) {
+fn watch_rules(own_port: Option<u32>, ring: Sender<Wake>, culprits: Culprits) {
     let mut watch = match RuleWatch::open(own_port.into_iter().collect()) {
         Ok(watch) => watch,
         Err(error) => {
@@ -140,7 +142,10 @@ fn watch_rules(own_port: Option<u32>, ring: Sender<Wake>) {
     let listen = move || {
         loop {
             match watch.wait() {
-                Ok(notice) => debug!(%notice, "the kernel changed"),
+                Ok(notice) => {
+                    debug!(%notice, "the kernel changed");
+                    notice.by.iter().for_each(|program| culprits.note(program));
+                }
                 Err(error) => {
                     error!(%error, "changes to rules are no longer heard: they are repaired once a minute only");
                     return;

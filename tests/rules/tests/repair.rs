@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use cluster_tests::{Cluster, metrics, options, state, wait_until};
+use cluster_tests::{Cluster, metrics, options, readyz, state, wait_until};
 use flannel_lab::{LabOptions, Node, Topology};
 use rule_tests::{Firewalld, Folder, Mode, listing, of_flannel};
 use serde_json::json;
@@ -149,6 +149,12 @@ fn fight(mode: Mode, damage: &str, table: &str) {
         wait_until("state.json to name what is fought over", || {
             let found = state(node)["contested"].clone();
             if found == json!([table]) { Ok(()) } else { Err(format!("{found}\n{}", node.log())) }
+        });
+        let (program, _) = damage.split_once(' ').unwrap();
+        let who = format!("{table}: {program} keeps undoing it");
+        wait_until("/readyz to name who fights", || match readyz(node) {
+            (200, lines) if lines.contains(&who) => Ok(()),
+            other => Err(format!("{other:#?}")),
         });
         over.store(true, Ordering::SeqCst);
     });
