@@ -29,6 +29,7 @@ pub struct Connections {
     shared: Arc<Shared>,
     clients: Vec<JoinHandle<()>>,
     server: Option<JoinHandle<()>>,
+    begun: Instant,
     /// Where the server waits, for a last connection that ends it.
     door: (Place, SocketAddr),
 }
@@ -46,6 +47,8 @@ struct Shared {
 pub struct Outcome {
     /// How many there were.
     pub made: u64,
+    /// How long it went on.
+    pub took: Duration,
     /// What happened to those that were lost, or were lost at first.
     pub lost: Vec<String>,
     /// Whose addresses the server saw, and how often.
@@ -65,7 +68,8 @@ impl Connections {
         let clients = (0..CLIENTS).map(client).collect();
         let answering = Arc::clone(&shared);
         let server_thread = thread::spawn(move || answer(&answering, &listener));
-        let stream = Self { shared, clients, server: Some(server_thread), door: (server, to) };
+        let stream =
+            Self { shared, clients, server: Some(server_thread), begun: Instant::now(), door: (server, to) };
         stream.wait_more(100);
         stream
     }
@@ -86,6 +90,7 @@ impl Connections {
         let sources = self.shared.sources.lock().unwrap().clone();
         Outcome {
             made: self.shared.made.load(Ordering::SeqCst),
+            took: self.begun.elapsed(),
             lost: self.shared.lost.lock().unwrap().clone(),
             sources: sources.into_iter().map(|(source, count)| (site.name_of(source), count)).collect(),
         }

@@ -150,7 +150,7 @@ fn gos_lines(node: &Node, mode: Mode) -> Vec<String> {
 
 #[track_caller]
 fn assert_unnoticed(outcome: &Outcome) {
-    let Outcome { made, lost, sources } = outcome;
-    tell(format!("{made} connections, {} lost, seen from {sources:?}", lost.len()));
+    let Outcome { made, took, lost, sources } = outcome;
+    tell(format!("{made} connections in {took:.1?}, {} lost, seen from {sources:?}", lost.len()));
     assert_eq!((lost, sources), (&Vec::new(), &BTreeMap::from([("one".to_owned(), *made)])));
 }
