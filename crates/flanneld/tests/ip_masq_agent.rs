@@ -225,6 +225,24 @@ fn a_folder_that_comes_later_is_found() {
     });
 }
 
+/// Hosts with many programs that watch files run out of what the kernel gives for it.
+#[test]
+fn where_files_cannot_be_watched_they_are_read_every_second() {
+    in_a_node(|node| {
+        let words = "echo 0 > /proc/sys/user/max_inotify_instances; exec \"$@\"";
+        let log = fs::File::create(node.folder.with_file_name("log")).unwrap();
+        let agent = node.command(&["--nftables"]);
+        let mut command = Command::new("unshare");
+        command.args(["-Urn", "sh", "-c", words, "sh"]).arg(agent.get_program()).args(agent.get_args());
+        let _agent = Agent { child: command.stderr(log).spawn().unwrap() };
+        node.until("it is said", || {
+            node.log().contains("the file cannot be watched: it is read every second")
+        });
+        node.write("nonMasqueradeCIDRs: [203.0.113.0/24]\n");
+        node.until("the file is read", || node.log().contains("the configuration of the file holds"));
+    });
+}
+
 #[test]
 fn the_file_switches_between_iptables_and_nftables_and_nothing_is_left_behind() {
     in_a_node(|node| {

@@ -8,23 +8,35 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::thread;
+use std::time::Duration;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
-use tracing::debug;
+use tracing::warn;
 
 use crate::wake::Wake;
 
-/// Starts watching. Where that is not possible, the file is still read at every resync.
+/// How often the file is looked at where the kernel tells nothing: many hosts have too few inotify instances.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Starts watching; where that is not possible, the file is looked at every second until it is.
 pub fn start(file: &Path, ring: Sender<Wake>) {
     let file = file.to_owned();
-    let watch = move || {
-        if let Err(error) = watch(&file, &ring) {
-            debug!(file = %file.display(), %error, "the file is looked at every resyncInterval only");
+    let work = move || {
+        let mut told = false;
+        while let Err(error) = watch(&file, &ring) {
+            if !std::mem::replace(&mut told, true) {
+                let way_out = "raise fs.inotify.max_user_instances and max_user_watches";
+                warn!(file = %file.display(), %error, way_out, "the file cannot be watched: it is read every second");
+            }
+            thread::sleep(PAUSE);
+            if ring.send(Wake::Look).is_err() {
+                return;
+            }
         }
     };
-    if let Err(error) = thread::Builder::new().name("file-watch".into()).spawn(watch) {
-        debug!(%error, "no thread to watch the file: it is looked at every resyncInterval only");
+    if let Err(error) = thread::Builder::new().name("file-watch".into()).spawn(work) {
+        warn!(%error, "no thread to watch the file: it is read every resyncInterval only");
     }
 }
 

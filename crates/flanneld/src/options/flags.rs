@@ -209,6 +209,7 @@ behind `=`: --ip-masq=false. What is not on the command line is taken from the e
 FLANNELD_HEALTHZ_PORT stands for --healthz-port. NODE_NAME is this node's name (default: the
 host's; in Kubernetes, the node of the pod POD_NAME in POD_NAMESPACE). RUST_LOG overrides -v.
 Leases are kept in etcd, unless --kube-subnet-mgr or --lease-dir says otherwise.
+`flanneld ip-masq-agent` is another daemon, with flags of its own: see its --help.
 ";
 
 /// The text of `--help`.
