@@ -171,3 +171,54 @@ impl Answer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flannel_plan::rules::SourcePorts;
+    use flannel_plan::rules::tools::{Ability, NoTools, Program};
+
+    const OPTIONS: RuleOptions = RuleOptions {
+        ip_masq: true,
+        source_ports: SourcePorts::Randomised,
+        forward: true,
+        untrack: true,
+        blackhole: false,
+        resync: Duration::from_secs(5),
+    };
+
+    fn question(nftables: bool) -> Question {
+        Question { nftables, families: Family::BOTH.to_vec(), port: Some(8472) }
+    }
+
+    #[test]
+    fn ports_are_random_where_the_program_can_and_the_operator_does_not_mind() {
+        let program =
+            |random_ports| Program { system: System::IptablesNft, ability: Ability { random_ports } };
+        let tools = Tools {
+            nftables: None,
+            iptables: ByFamily { v4: Some(program(true)), v6: Some(program(false)) },
+        };
+        let (firewall, is_makeshift) = RuleMeans::new(OPTIONS).choose(&tools, &question(false));
+        let expected = Firewall {
+            system: Some(System::IptablesNft),
+            source_ports: ByFamily { v4: Some(SourcePorts::Randomised), v6: Some(SourcePorts::Kept) },
+            untracked: vec![],
+            notes: vec![],
+        };
+        assert_eq!((firewall, is_makeshift), (expected, false));
+        let options = RuleOptions { source_ports: SourcePorts::Kept, ..OPTIONS };
+        let (firewall, _) = RuleMeans::new(options).choose(&tools, &question(false));
+        assert_eq!(firewall.source_ports.v4, Some(SourcePorts::Kept));
+    }
+
+    #[test]
+    fn a_host_that_can_hold_no_rules_is_told_only_if_any_are_wanted_and_asked_again() {
+        let choose = |options| RuleMeans::new(options).choose(&Tools::default(), &question(true));
+        let (firewall, is_makeshift) = choose(OPTIONS);
+        assert_eq!((firewall.system, is_makeshift), (Some(System::Nftables), true));
+        assert_eq!(firewall.notes, [NoTools.to_string()]);
+        let (firewall, _) = choose(RuleOptions { ip_masq: false, forward: false, ..OPTIONS });
+        assert_eq!(firewall.notes, [] as [&str; 0]);
+    }
+}
