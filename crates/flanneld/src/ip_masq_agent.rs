@@ -18,6 +18,7 @@ use anyhow::Context;
 use flannel_kernel::firewall::masq_agent::AgentFirewall;
 use tracing::{debug, error, info};
 
+use crate::culprits::{Culprits, Suspects};
 use crate::wake::{Alarm, Wake};
 use crate::{exit, logging, options, start};
 use agent::Agent;
@@ -53,15 +54,20 @@ fn keep(options: AgentOptions) -> anyhow::Result<()> {
     flannel_kernel::memory::use_one_pool();
     let (ring, receiver) = channel();
     let firewall = AgentFirewall::open();
-    listen_to_rules(&firewall, &options.chain, ring.clone())?;
+    let culprits = Culprits::default();
+    listen_to_rules(&firewall, &options.chain, (ring.clone(), culprits.clone()))?;
     folder_watch::start(&options.config, ring.clone());
     listen_to_signals(ring)?;
-    Agent::new(options, firewall).run(&mut Alarm::new(receiver));
+    Agent::new(options, firewall, Suspects::new(culprits)).run(&mut Alarm::new(receiver));
     Ok(())
 }
 
 /// Where the kernel has no nftables nobody tells of changes: they are seen at every resync.
-fn listen_to_rules(firewall: &AgentFirewall, chain: &str, ring: Sender<Wake>) -> anyhow::Result<()> {
+fn listen_to_rules(
+    firewall: &AgentFirewall,
+    chain: &str,
+    (ring, culprits): (Sender<Wake>, Culprits),
+) -> anyhow::Result<()> {
     let mut watch = match firewall.watch(chain) {
         Ok(watch) => watch,
         Err(error) => {
@@ -72,7 +78,10 @@ fn listen_to_rules(firewall: &AgentFirewall, chain: &str, ring: Sender<Wake>) ->
     let listen = move || {
         loop {
             match watch.wait() {
-                Ok(notice) => debug!(%notice, "the kernel changed"),
+                Ok(notice) => {
+                    notice.by.iter().for_each(|program| culprits.note(program));
+                    debug!(%notice, "the kernel changed");
+                }
                 Err(error) => {
                     error!(%error, "changes to rules are no longer heard: they are repaired every resyncInterval only");
                     return;

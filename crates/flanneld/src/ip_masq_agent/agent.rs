@@ -17,6 +17,7 @@ use tracing::{debug, error, info, warn};
 
 use super::file::{self, Followed, News, Said};
 use super::flags::AgentOptions;
+use crate::culprits::{Kinds, Suspects};
 use crate::wake::{Advice, Alarm, Damper, Wake};
 
 /// What a host without any way to keep rules is told.
@@ -30,6 +31,7 @@ pub struct Agent {
     tools: Tools,
     followed: Followed,
     damper: Damper,
+    suspects: Suspects,
     /// What was wrong the last time: the same is not told twice.
     told: Vec<String>,
 }
@@ -45,10 +47,10 @@ enum Cause {
 
 impl Agent {
     /// An agent that has done nothing yet.
-    pub fn new(options: AgentOptions, firewall: AgentFirewall) -> Self {
+    pub fn new(options: AgentOptions, firewall: AgentFirewall, suspects: Suspects) -> Self {
         let tools = Rules::open().tools(&options.families);
         let (followed, damper) = (Followed::default(), Damper::default());
-        Self { options, firewall, tools, followed, damper, told: Vec::new() }
+        Self { options, firewall, tools, followed, damper, suspects, told: Vec::new() }
     }
 
     /// Keeps the rules until the end is rung.
@@ -112,6 +114,7 @@ impl Agent {
     ) {
         // A new configuration may choose another system, which leaves something in any of them.
         let depth = if cause == Cause::Config { Depth::Thorough } else { depth };
+        self.suspects.hear();
         let look = self.firewall.look(wish, depth);
         troubles.extend(look.blind);
         let due: Vec<Difference> =
@@ -122,13 +125,17 @@ impl Agent {
         }
         let failures = self.firewall.apply(wish, &due);
         troubles.extend(failures.iter().map(ToString::to_string));
+        let by = self
+            .suspects
+            .judge(Kinds { changed: true, repaired: cause == Cause::Others })
+            .unwrap_or_default();
         for done in due.iter().filter(|it| failures.iter().all(|failure| failure.id != it.id)) {
             let words = done.words.join(", ");
             match cause {
                 Cause::Config => {
                     info!(table = %done.id, because = words, "rules were made as the configuration says")
                 }
-                Cause::Others => warn!(table = %done.id, because = words, "rules were repaired"),
+                Cause::Others => warn!(table = %done.id, because = words, by, "rules were repaired"),
             }
         }
     }
@@ -139,8 +146,8 @@ impl Agent {
         }
         let advice = self.damper.ask(&Key::Rules(difference.id.clone()), now);
         if advice == Advice::RepairAndTell {
-            let table = &difference.id;
-            warn!(%table, "somebody keeps changing these rules: from now on they are repaired ever more rarely");
+            let (table, by) = (&difference.id, self.suspects.accused().unwrap_or_default());
+            warn!(%table, by, "somebody keeps changing these rules: from now on they are repaired ever more rarely");
         }
         advice != Advice::Hold
     }
