@@ -55,6 +55,9 @@ impl Native {
     /// What the kernel's nftables can do: tried, and taken back; none if there is none. Where we may not even ask,
     /// looking will tell why.
     pub(super) fn ability(&mut self) -> Option<Ability> {
+        if self.nft.is_err() {
+            *self = Self::open(); // the module may have been loaded since
+        }
         let nft = match &mut self.nft {
             Ok(nft) => nft,
             Err(why) if why.says_there_is_none() => return None,
