@@ -69,7 +69,7 @@ test-peers: programs lab-programs cni-programs store-programs peers ## run the t
 	ETCD="$(CURDIR)/target/peers/bin/etcd" cargo test -p store-tests -- --peers
 	@scripts/need-packages conntrack:conntrack
 	@scripts/unpack-packages target/peers/firewalld firewalld
-	ETCD="$(CURDIR)/target/peers/bin/etcd" cargo test -p rule-tests -- --peers
+	ETCD="$(CURDIR)/target/peers/bin/etcd" cargo test -p rule-tests --test rules -- --peers
 
 test-vm: programs lab-programs cni-programs ## run on Debian's kernel, in a virtual machine, what this one may lack
 	scripts/test-vm
