@@ -47,14 +47,12 @@ impl FileWatch {
     }
 
     fn watch_while_it_lasts(&self) -> Result<(), Errno> {
-        loop {
-            let watch = self.begin()?;
-            while self.is_still_there(&watch)? {
-                if self.ring.send(Wake::Look).is_err() {
-                    return Ok(());
-                }
-            }
+        while let watch = self.begin()?
+            && self.ring.send(Wake::Look).is_ok()
+        {
+            self.ring_until_gone(&watch)?;
         }
+        Ok(())
     }
 
     /// Watches the folder, which may come back a moment later.
@@ -79,8 +77,9 @@ impl FileWatch {
         }
     }
 
-    /// Waits until something happens to the file; no if the folder is gone.
-    fn is_still_there(&self, watch: &OwnedFd) -> Result<bool, Errno> {
+    /// Rings when something happens to the file, until the folder is gone. One reader for all: it holds what came
+    /// together with the event that it gave last.
+    fn ring_until_gone(&self, watch: &OwnedFd) -> Result<(), Errno> {
         let mut buffer = [MaybeUninit::uninit(); 4096];
         let mut events = inotify::Reader::new(watch, &mut buffer);
         loop {
@@ -88,13 +87,33 @@ impl FileWatch {
                 Err(Errno::INTR) => continue,
                 event => event?,
             };
-            if event.events().contains(ReadFlags::IGNORED) {
-                return Ok(false);
-            }
             let ours = event.file_name().is_some_and(|name| name.to_bytes() == self.name.as_bytes());
-            if ours || event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                return Ok(true);
+            let told = ours || event.events().contains(ReadFlags::QUEUE_OVERFLOW);
+            let is_over = event.events().contains(ReadFlags::IGNORED);
+            if is_over || told && self.ring.send(Wake::Look).is_err() {
+                return Ok(());
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn the_end_of_a_folder_is_heard_though_it_comes_with_that_of_the_file() {
+        let folder = std::env::temp_dir().join(format!("flanneld-file-watch-{}", std::process::id()));
+        let (ring, rung) = channel();
+        let watch = FileWatch { folder: folder.clone(), name: "subnet.env".into(), ring };
+        fs::create_dir_all(&folder).unwrap();
+        let begun = watch.begin().unwrap();
+        fs::write(folder.join("subnet.env"), "x").unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        let (over, is_over) = channel();
+        thread::spawn(move || over.send(watch.ring_until_gone(&begun)));
+        assert_eq!(is_over.recv_timeout(Duration::from_secs(10)), Ok(Ok(())));
+        assert_eq!(rung.try_iter().collect::<Vec<_>>(), [Wake::Look; 2]);
     }
 }
