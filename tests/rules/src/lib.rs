@@ -19,6 +19,7 @@ mod proxy;
 mod services;
 mod site;
 mod stream;
+mod tally;
 mod truth;
 
 pub use firewalld::Firewalld;
