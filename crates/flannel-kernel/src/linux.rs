@@ -50,6 +50,21 @@ impl Linux {
         self.rules.get_or_insert_with(Rules::open)
     }
 
+    /// Looks at everything but rules. Apart, so that a program that needs no rules does not carry what reads them.
+    pub fn look_without_rules(&mut self, scope: &Scope) -> Result<Look, LookError> {
+        let links = link::dump(&mut self.socket).map_err(because("links"))?;
+        let names = Names::of(&links);
+        let addresses = address::dump(&mut self.socket, &names).map_err(because("addresses"))?;
+        let routes = route::dump(&mut self.socket, &names, self.last.routes).map_err(because("routes"))?;
+        let mut look = Look { links, addresses, routes, ..Look::default() };
+        self.look_at_entries(&mut look, scope)?;
+        look.sysctls = scope.sysctls.iter().filter_map(|path| sysctl::read(path)).collect();
+        look.files = scope.files.iter().filter_map(|path| file::read(path)).collect();
+        self.last =
+            Sizes { routes: look.routes.len(), neighbours: look.neighbours.len(), fdb: look.fdb.len() };
+        Ok(look)
+    }
+
     /// Adds the neighbours and forwarding entries on the devices of the scope.
     fn look_at_entries(&mut self, look: &mut Look, scope: &Scope) -> Result<(), LookError> {
         let devices = look.links.iter().filter(|fact| is_in_scope(fact, scope));
@@ -71,20 +86,11 @@ impl Linux {
 
 impl Kernel for Linux {
     fn look(&mut self, scope: &Scope) -> Result<Look, LookError> {
-        let links = link::dump(&mut self.socket).map_err(because("links"))?;
-        let names = Names::of(&links);
-        let addresses = address::dump(&mut self.socket, &names).map_err(because("addresses"))?;
-        let routes = route::dump(&mut self.socket, &names, self.last.routes).map_err(because("routes"))?;
-        let mut look = Look { links, addresses, routes, ..Look::default() };
-        self.look_at_entries(&mut look, scope)?;
+        let mut look = self.look_without_rules(scope)?;
         if let Some(system) = scope.system {
             self.rule_scope = scope.rules();
             look.rules = self.rules().look(system);
         }
-        look.sysctls = scope.sysctls.iter().filter_map(|path| sysctl::read(path)).collect();
-        look.files = scope.files.iter().filter_map(|path| file::read(path)).collect();
-        self.last =
-            Sizes { routes: look.routes.len(), neighbours: look.neighbours.len(), fdb: look.fdb.len() };
         Ok(look)
     }
 

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use flannel_kernel::Linux;
 use flannel_kernel::netns::visit;
-use flannel_kernel::{Kernel, Linux};
 use flannel_plan::link_name::LinkName;
 use flannel_plan::look::Scope;
 
@@ -43,7 +43,7 @@ fn look_inside(ifname: &str) -> Result<Found, CniError> {
     let Ok(name) = ifname.parse::<LinkName>() else { return Ok(Found::default()) };
     let failed = |why: String| CniError::internal(format!("cannot look into the container: {why}"));
     let pod = host::open()?.device(name).map_err(|why| failed(why.to_string()))?;
-    let look = Linux::open().and_then(|mut kernel| kernel.look(&Scope::default()));
+    let look = Linux::open().and_then(|mut kernel| kernel.look_without_rules(&Scope::default()));
     let look = look.map_err(|why| failed(why.to_string()))?;
     let addresses = look.addresses.iter().filter(|fact| fact.link == name).map(|fact| fact.address).collect();
     Ok(Found { pod, addresses, routes: look.routes, ..Found::default() })

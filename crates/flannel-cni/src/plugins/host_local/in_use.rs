@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use flannel_kernel::netns::{Namespace, NetnsError, run_inside};
 use flannel_kernel::stack::Stack;
-use flannel_kernel::{Kernel, Linux, LookError, Refusal};
+use flannel_kernel::{Linux, LookError, Refusal};
 use flannel_plan::family::Family;
 use flannel_plan::look::{Look, Scope};
 use rustix::io::Errno;
@@ -59,7 +59,7 @@ pub fn addresses(netns: Option<&Path>) -> Result<BTreeSet<IpAddr>, InUseError> {
 }
 
 fn look() -> Result<Look, LookError> {
-    Linux::open()?.look(&Scope::default())
+    Linux::open()?.look_without_rules(&Scope::default())
 }
 
 /// The process ended, the name was taken away, or it is the name of something else.
