@@ -7,6 +7,7 @@ use std::fs;
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::process::Stdio;
+use std::thread;
 use std::time::Duration;
 
 use cluster_tests::{Cluster, is_ready, options};
@@ -93,12 +94,19 @@ impl Site {
         nodes.iter().for_each(|node| is_ready(node));
     }
 
+    /// On both nodes at once: a new bridge waits a second or two for its IPv6 address.
     fn add_pods(&mut self) {
-        for (name, node) in [("one.a", "one"), ("one.b", "one"), ("two.a", "two"), ("two.b", "two")] {
-            let pod = self.node(node).add_pod(&name.replace('.', "-")).unwrap();
-            let addresses = pod.addresses().collect();
-            self.pods.push((name, addresses));
-        }
+        let add = |names: [&'static str; 2]| {
+            names.map(|name| {
+                let pod = self.node(&name[..3]).add_pod(&name.replace('.', "-")).unwrap();
+                (name, pod.addresses().collect())
+            })
+        };
+        let (one, two) = thread::scope(|scope| {
+            let two = scope.spawn(|| add(["two.a", "two.b"]));
+            (add(["one.a", "one.b"]), two.join().unwrap())
+        });
+        self.pods.extend(one.into_iter().chain(two));
     }
 
     /// Makes the pods of both nodes anew, on a network of this text.
