@@ -84,6 +84,7 @@ fn packet(arguments: &Arguments) -> Packet {
         port: arguments.port.map(|port| port.number),
         mark: arguments.mark.0,
         out_link: arguments.out.clone(),
+        to_host: Some(is_own(arguments.destination)),
     }
 }
 

@@ -12,7 +12,15 @@ use crate::{SYSTEMS, in_a_node, in_every_system, settle, wish};
 
 fn packet(source: &str, destination: &str, mark: u32) -> Packet {
     let (source, destination): (IpAddr, IpAddr) = (ip(source), ip(destination));
-    Packet { source, destination, protocol: Some(17), port: Some(53), mark, out_link: Some("nic".into()) }
+    Packet {
+        source,
+        destination,
+        protocol: Some(17),
+        port: Some(53),
+        mark,
+        out_link: Some("nic".into()),
+        to_host: None,
+    }
 }
 
 #[test]

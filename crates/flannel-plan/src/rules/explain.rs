@@ -31,6 +31,8 @@ pub struct Packet {
     pub mark: u32,
     /// The device that it leaves by, if it is known.
     pub out_link: Option<Box<str>>,
+    /// Whether it goes to an address of this host, if that is known.
+    pub to_host: Option<bool>,
 }
 
 /// What becomes of the source address.
@@ -203,11 +205,9 @@ impl Packet {
             Match::Protocol(is, number) => judge(*is, self.protocol.map(|protocol| protocol == *number)),
             Match::DestinationPort(is, number) => judge(*is, self.port.map(|port| port == *number)),
             Match::OutLink(is, name) => judge(*is, self.out_link.as_ref().map(|link| is_named(link, name))),
-            // What leaves the host does not go to it, except what goes round by the loopback device.
             Match::DestinationLocal(is) if self.destination.is_loopback() => judge(*is, Some(true)),
-            Match::DestinationLocal(_) | Match::Vxlan(..) | Match::InLink(..) | Match::Other(_) => {
-                Answer::Perhaps
-            }
+            Match::DestinationLocal(is) => judge(*is, self.to_host),
+            Match::Vxlan(..) | Match::InLink(..) | Match::Other(_) => Answer::Perhaps,
         }
     }
 }

@@ -19,7 +19,7 @@ fn ip(text: &str) -> IpAddr {
 
 fn packet(source: &str, destination: &str, mark: u32) -> Packet {
     let (source, destination) = (ip(source), ip(destination));
-    Packet { source, destination, protocol: Some(6), port: Some(80), mark, out_link: None }
+    Packet { source, destination, protocol: Some(6), port: Some(80), mark, out_link: None, to_host: None }
 }
 
 /// Where packets come from and go to, for a node with pods 10.244.1.0/24 of 10.244.0.0/16.
@@ -161,6 +161,21 @@ COMMIT
     assert!(unsure.to_string().contains(words), "{unsure}");
 }
 
+#[test]
+fn what_goes_elsewhere_meets_rules_for_all_but_the_host() {
+    let text = "*nat\n:POSTROUTING ACCEPT [0:0]\n:IP-MASQ-AGENT - [0:0]\n\
+        -A POSTROUTING -m addrtype ! --dst-type LOCAL -j IP-MASQ-AGENT\n-A IP-MASQ-AGENT -j MASQUERADE\nCOMMIT\n";
+    let tables = saved(System::IptablesNft, Family::V4, text).unwrap().tables;
+    let fate = |to_host| {
+        let packet = Packet { to_host, ..packet("10.244.1.5", "198.51.100.9", 0) };
+        let explanation = explain_snat(&tables, &packet);
+        (explanation.fate, explanation.is_certain())
+    };
+    assert_eq!(fate(Some(false)), (Fate::Masqueraded, true));
+    assert_eq!(fate(Some(true)), (Fate::Kept, true));
+    assert_eq!(fate(None), (Fate::Kept, false));
+}
+
 proptest! {
     #[test]
     fn any_packet_gets_the_same_source_in_every_system(
@@ -170,7 +185,7 @@ proptest! {
             let mut wish = wish(system);
             wish.keep_source = kept.iter().map(|ip| IpNet::new(*ip, 20).unwrap()).collect();
             let tables = with_policies(settle(&wish, &[]));
-            let packet = Packet { source, destination, protocol: None, port: None, mark, out_link: None };
+            let packet = Packet { source, destination, protocol: None, port: None, mark, out_link: None, to_host: None };
             explain_snat(&tables, &packet).fate
         });
         prop_assert_eq!([fates[0], fates[0]], [fates[1], fates[2]]);

@@ -139,6 +139,7 @@ mod tests {
             port: Some(443),
             mark: 0,
             out_link: None,
+            to_host: None,
         };
         Explanation { packet, fate: Fate::Masqueraded, matched: vec![step], perhaps: vec![] }
     }
