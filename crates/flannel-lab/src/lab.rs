@@ -25,7 +25,7 @@ use crate::{LabError, Result, process, program, wiring};
 /// How long flanneld may take on a busy machine until it is ready.
 const START_LIMIT: Duration = Duration::from_secs(30);
 /// How long a booted machine may stay unseen.
-pub(crate) const BOOT_LIMIT: Duration = Duration::from_secs(10);
+pub(crate) const BOOT_LIMIT: Duration = Duration::from_secs(30);
 /// The longest name of a lab.
 const LONGEST_NAME: usize = 40;
 

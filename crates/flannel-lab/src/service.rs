@@ -13,8 +13,9 @@ use crate::process::{self, LabProcess};
 use crate::wait::wait_for;
 use crate::{LabError, Result, Signal, program};
 
-/// How long a program that was told to end may take.
-const FAREWELL: Duration = Duration::from_secs(10);
+/// How long a program that was told to end may take. The kernel waits for all readers of file notices before it lets go
+/// of somebody who watched files, even after SIGKILL: with every core full of packets that takes more than ten seconds.
+const FAREWELL: Duration = Duration::from_secs(60);
 /// How much of a log an error shows.
 const LAST_WORDS: usize = 15;
 

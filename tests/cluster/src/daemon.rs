@@ -88,7 +88,7 @@ impl Daemon {
             status = self.child.try_wait().unwrap();
             status.map(|_| ()).ok_or_else(|| fs::read_to_string(&self.log).unwrap())
         };
-        wait_for("flanneld to end", Duration::from_secs(10), look).unwrap();
+        wait_for("flanneld to end", Duration::from_secs(60), look).unwrap();
         (status.unwrap(), start.elapsed())
     }
 
