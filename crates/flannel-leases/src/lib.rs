@@ -9,6 +9,7 @@ pub mod etcd;
 mod inotify;
 pub mod kubernetes;
 mod secret;
+mod sorted;
 
 use std::fmt;
 use std::net::IpAddr;

@@ -47,13 +47,16 @@ impl NetConf {
         if self.notices.is_none() {
             self.notices = self.begin();
         }
+        let read = std::fs::read_to_string(&self.path);
+        if read.as_ref().ok() == self.text.as_ref() && read.is_ok() {
+            return false;
+        }
         let before = (self.config.clone(), self.fault.clone());
-        match std::fs::read_to_string(&self.path) {
+        match read {
             Err(cause) => {
                 self.text = None;
                 self.fault = Some(self.wrong(&format!("cannot be read: {cause}")));
             }
-            Ok(text) if self.text.as_ref() == Some(&text) => {}
             Ok(text) => {
                 match NetworkConfig::parse_without_subnets(&text) {
                     Ok(config) => (self.config, self.fault) = (Some(config), None),

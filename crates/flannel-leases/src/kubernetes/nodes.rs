@@ -14,6 +14,7 @@ use ipnet::IpNet;
 use super::node::{Node, PodCidrs};
 use super::own::Own;
 use crate::Fault;
+use crate::sorted::Sorted;
 
 /// What came of news about a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub(super) struct Nodes {
     /// This node, if there is an object of its name.
     pub own: Option<Own>,
     others: BTreeMap<Box<str>, Known>,
+    /// The leases of all of those.
+    peers: Sorted,
 }
 
 /// The subnets of nodes, by their names and the times at which they were made.
@@ -54,7 +57,14 @@ struct Known {
 
 impl Nodes {
     pub(super) fn new(own_name: &str, prefix: AnnotationPrefix, remembered: Memory) -> Self {
-        Self { prefix, own_name: own_name.to_owned(), remembered, own: None, others: BTreeMap::new() }
+        Self {
+            prefix,
+            own_name: own_name.to_owned(),
+            remembered,
+            own: None,
+            others: BTreeMap::new(),
+            peers: Sorted::default(),
+        }
     }
 
     /// Whether the subnets of some nodes are known, or remembered.
@@ -113,6 +123,7 @@ impl Nodes {
 
     fn put_other(&mut self, node: &Node, subnets: Option<Result<ByFamily<IpNet>, String>>) -> News {
         let known = self.others.entry(node.name.as_str().into()).or_default();
+        let before = known.lease.clone();
         let mut changed = false;
         if known.uid.as_ref() != node.uid {
             // Another machine, perhaps: what the old one said is nothing to go on with.
@@ -149,6 +160,7 @@ impl Nodes {
                 replace(&mut known.fault, None) | new_lease
             }
         };
+        self.peers.replace(before.as_ref(), known.lease.as_ref());
         if changed { News::Changed } else { News::Nothing }
     }
 
@@ -157,8 +169,9 @@ impl Nodes {
         let changed = if node.name == self.own_name {
             self.own.take_if(|own| own.uid == node.uid).is_some()
         } else if self.others.get(node.name.as_str()).is_some_and(|known| known.uid.as_ref() == node.uid) {
-            let known = self.others.remove(node.name.as_str());
-            known.is_some_and(|known| known.lease.is_some() || known.fault.is_some())
+            let known = self.others.remove(node.name.as_str()).unwrap_or_default();
+            self.peers.replace(known.lease.as_ref(), None);
+            known.lease.is_some() || known.fault.is_some()
         } else {
             false
         };
@@ -169,6 +182,7 @@ impl Nodes {
     pub(super) fn retain(&mut self, listed: impl Fn(&str) -> bool) {
         self.remembered.clear();
         self.others.retain(|name, _| listed(name));
+        self.peers.retain(|lease| listed(&lease.owner));
         if !listed(&self.own_name) {
             self.own = None;
         }
@@ -176,11 +190,7 @@ impl Nodes {
 
     /// The leases of the other nodes, in the order of their subnets.
     pub(super) fn peers(&self) -> Vec<Arc<Lease>> {
-        let leases = self.others.values().filter_map(|known| known.lease.as_ref());
-        // Sorted by copies, whose place in memory is near: thousands of leases lie all over it.
-        let mut peers: Vec<_> = leases.map(|lease| (lease.subnets, lease)).collect();
-        peers.sort_by_key(|(subnets, _)| *subnets);
-        peers.into_iter().map(|(_, lease)| Arc::clone(lease)).collect()
+        self.peers.to_vec()
     }
 
     /// The fault that there is no object for this node.
