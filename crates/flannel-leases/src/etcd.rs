@@ -17,7 +17,6 @@ mod txn;
 mod watch;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use flannel_plan::family::ByFamily;
@@ -290,12 +289,9 @@ impl Etcd {
     fn snapshot(&self) -> Snapshot {
         let config = self.table.config();
         let own = self.node.own(&self.table, config.as_ref().ok().copied());
-        let others = self.table.entries().filter(|(name, entry)| !self.node.owns(name, entry));
-        // Sorted by copies, whose place in memory is near: thousands of leases lie all over it.
-        let leases = others.filter_map(|(_, entry)| Some((entry.subnets, entry.lease.as_ref()?)));
-        let mut leases: Vec<_> = leases.collect();
-        leases.sort_by_key(|(subnets, _)| *subnets);
-        let peers = leases.into_iter().map(|(_, lease)| Arc::clone(lease)).collect();
+        let all_own = self.table.entries().filter(|(name, entry)| self.node.owns(name, entry));
+        let all_own: Vec<_> = all_own.filter_map(|(_, entry)| entry.lease.as_ref()).collect();
+        let peers = self.table.leases_without(&all_own);
         let mut faults = self.table.faults();
         match own {
             None => faults.extend(self.loss()),

@@ -40,6 +40,14 @@ impl Sorted {
     }
 }
 
+impl FromIterator<Arc<Lease>> for Sorted {
+    fn from_iter<I: IntoIterator<Item = Arc<Lease>>>(leases: I) -> Self {
+        let mut leases: Vec<_> = leases.into_iter().collect();
+        leases.sort_by_key(|lease| lease.subnets);
+        Self { leases }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

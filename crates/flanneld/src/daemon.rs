@@ -105,7 +105,7 @@ impl<K: Kernel> Daemon<K> {
     pub fn run(&mut self, alarm: &mut Alarm) {
         let mut wake = Wake::Look;
         loop {
-            let begun = Instant::now();
+            let (begun, had_news) = (Instant::now(), self.trust.is_drawn_on());
             let word = self.parts.word.get();
             let result = match self.follow_peers(&word, wake, begun) {
                 Some(settlement) => Ok(settlement),
@@ -114,13 +114,11 @@ impl<K: Kernel> Daemon<K> {
             let pass = Pass { result, took: begun.elapsed() };
             alarm.note_pass(pass.took, pass.result.as_ref().map_or(1, |settlement| settlement.looks));
             self.plan_retry(&pass.result);
-            let was_planned = pass
-                .result
-                .as_ref()
-                .is_ok_and(|settlement| settlement.looks > 0 && !settlement.done.is_empty());
+            let has_news = |settlement: &Settlement| had_news || !settlement.done.is_empty();
+            let leaves_memory = pass.result.as_ref().is_ok_and(|end| end.looks > 0 && has_news(end));
             self.parts.reporter.conclude(&pass, &word, self.planned.as_ref(), &self.damper);
             drop(word);
-            if was_planned && self.is_large() {
+            if leaves_memory && self.is_large() {
                 flannel_kernel::memory::give_back();
             }
             wake = self.sleep(alarm);

@@ -88,10 +88,7 @@ impl Node {
     /// this node made is its own also after its address changed. A key that was never readable is nobody's: it
     /// may be another's, so its subnet is not touched.
     pub(super) fn owns(&self, name: &str, entry: &Entry) -> bool {
-        let same_address = || {
-            let (said, lease) = (self.said.as_ref()?, entry.lease.as_ref()?);
-            Some(is_same_node(&said.public, &lease.announcement.public))
-        };
+        let same_address = || Some(is_same_node(&self.said.as_ref()?.public, &entry.public));
         let same_key = || {
             let held = self.held.as_ref()?;
             let same = (&*held.name, held.created, held.lease_id) == (name, entry.created, entry.lease_id);

@@ -5,6 +5,7 @@
 //! stay until their nodes, or others in their place, claim anew, at most for as long as a lease lives.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +19,7 @@ use tracing::warn;
 use super::keys::Keys;
 use super::messages::{Event, Header, KeyValue};
 use crate::Fault;
+use crate::sorted::Sorted;
 
 const DELETE: i32 = 1;
 
@@ -42,6 +44,8 @@ pub(super) struct Table {
     config: Option<NetworkConfig>,
     config_fault: Option<String>,
     entries: BTreeMap<Box<str>, Entry>,
+    /// The leases of all of those.
+    leases: Sorted,
 }
 
 /// One key below `subnets/`.
@@ -51,6 +55,9 @@ pub(super) struct Entry {
     pub subnets: Option<ByFamily<IpNet>>,
     /// What its value says or said last; nothing if it never could be read.
     pub lease: Option<Arc<Lease>>,
+    /// The addresses that it says. Here as well, since every key is asked for them at every change, and leases lie
+    /// all over the memory.
+    pub public: ByFamily<IpAddr>,
     /// Why its value cannot be read now.
     pub fault: Option<String>,
     /// When it was made, and last changed.
@@ -72,6 +79,7 @@ impl Table {
             config: None,
             config_fault: None,
             entries: BTreeMap::new(),
+            leases: Sorted::default(),
         }
     }
 
@@ -102,6 +110,7 @@ impl Table {
                 self.entries.insert(name, entry);
             }
         }
+        self.leases = self.entries.values().filter_map(|entry| entry.lease.clone()).collect();
         is_news |= self.take_config(read.config.as_ref()) | self.drop_refuted();
         if is_other_history {
             self.warn_of_history(&read.header);
@@ -135,10 +144,13 @@ impl Table {
             return false;
         };
         let known = self.entries.remove(&name);
+        let old = known.as_ref().and_then(|known| known.lease.as_ref());
         if is_gone {
+            self.leases.replace(old, None);
             return known.is_some();
         }
         let entry = Entry::read(&name, kv, known.as_ref());
+        self.leases.replace(old, entry.lease.as_ref());
         let is_news = known.is_none_or(|known| known.says_other(&entry));
         self.entries.insert(name, entry);
         is_news | self.drop_refuted()
@@ -184,7 +196,10 @@ impl Table {
             .filter(|(_, entry)| is_refuted(entry))
             .map(|(name, _)| name.clone())
             .collect();
-        refuted.iter().for_each(|name| drop(self.entries.remove(name)));
+        for name in &refuted {
+            let gone = self.entries.remove(name).and_then(|entry| entry.lease);
+            self.leases.replace(gone.as_ref(), None);
+        }
         !refuted.is_empty()
     }
 
@@ -192,7 +207,14 @@ impl Table {
     pub(super) fn forget_old(&mut self) {
         let now = Instant::now();
         let count = self.entries.len();
-        self.entries.retain(|_, entry| entry.remembered.is_none_or(|until| until > now));
+        let leases = &mut self.leases;
+        self.entries.retain(|_, entry| {
+            let stays = entry.remembered.is_none_or(|until| until > now);
+            if !stays {
+                leases.replace(entry.lease.as_ref(), None);
+            }
+            stays
+        });
         self.version += u64::from(self.entries.len() != count);
     }
 
@@ -213,6 +235,13 @@ impl Table {
     /// Every key of a lease, by the part of it that names the subnets.
     pub(super) fn entries(&self) -> impl Iterator<Item = (&str, &Entry)> {
         self.entries.iter().map(|(name, entry)| (&**name, entry))
+    }
+
+    /// All leases but some, in the order of their subnets.
+    pub(super) fn leases_without(&self, some: &[&Arc<Lease>]) -> Vec<Arc<Lease>> {
+        let mut leases = self.leases.to_vec();
+        leases.retain(|lease| !some.iter().any(|other| Arc::ptr_eq(lease, other)));
+        leases
     }
 
     /// How many keys there are.
@@ -282,6 +311,7 @@ impl Entry {
         };
         Self {
             subnets: subnets_from_key(name).ok(),
+            public: lease.as_ref().map(|lease| lease.announcement.public).unwrap_or_default(),
             lease,
             fault,
             created: kv.create_revision,

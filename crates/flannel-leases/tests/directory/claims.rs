@@ -198,7 +198,7 @@ async fn when_every_subnet_is_taken_the_error_says_so_and_what_to_do() {
     assert_eq!(
         wrong.to_string(),
         "no /28 is free in 10.9.0.0/26, 3 leases overlap it: release one that nobody needs (`flannelctl lease \
-         release NODE`), or choose a larger network or a longer subnet length"
+         release NODE --lease-dir DIR`), or choose a larger network or a longer subnet length"
     );
     Directory::release(stage.path(), "two").unwrap();
     assert_eq!(publish(&mut stage.node("four"), &announcement(4)).await.subnets, v4("10.9.0.32/28"));
