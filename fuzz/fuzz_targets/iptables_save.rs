@@ -1,0 +1,79 @@
+//! What `iptables-save` prints, which holds the rules of everybody on the host. What is read can be explained, and
+//! made what flanneld and ip-masq-agent want in one step each.
+#![no_main]
+
+use std::collections::BTreeSet;
+
+use flannel_plan::family::{ByFamily, Family};
+use flannel_plan::masq_agent::iptables::found as agent_found;
+use flannel_plan::rules::edit::{applied, edits};
+use flannel_plan::rules::explain::{Packet, explain_snat};
+use flannel_plan::rules::iptables::{saved, script};
+use flannel_plan::rules::observed::{RuleScope, observed_table};
+use flannel_plan::rules::translated::translation_of;
+use flannel_plan::rules::wish::{PodNet, Wish, desired};
+use flannel_plan::rules::{RuleTable, SourcePorts, System};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let system = System::IptablesNft;
+    let agent = agent_found("IP-MASQ-AGENT", text);
+    assert!(!agent.is_empty() || agent.removal("IP-MASQ-AGENT").is_none());
+    let Ok(found) = saved(system, Family::V4, text) else { return };
+    let tables = found.tables;
+    assert!(!explain_snat(&tables, &packet()).to_string().is_empty());
+    let _ = translation_of(&tables, 8472);
+    let (wish, scope) = (wish(system), scope());
+    let wanted = desired(&wish);
+    let ids: BTreeSet<_> =
+        wanted.iter().map(|table| &table.id).chain(tables.iter().map(|table| &table.id)).collect();
+    for id in ids {
+        let (want, have) =
+            (wanted.iter().find(|table| table.id == *id), tables.iter().find(|table| table.id == *id));
+        let steps = edits(&scope, want, have);
+        if let Some(have) = have {
+            let _ = script(have, &steps);
+        }
+        let made = applied(&scope, have, id, &steps);
+        assert_eq!(
+            made.as_ref().and_then(|made| observed_table(&scope, made)).as_ref(),
+            want.filter(has_chains),
+            "{id}"
+        );
+    }
+});
+
+fn has_chains(table: &&RuleTable) -> bool {
+    !table.chains.is_empty()
+}
+
+fn packet() -> Packet {
+    Packet {
+        source: [10, 244, 1, 5].into(),
+        destination: [198, 51, 100, 9].into(),
+        protocol: None,
+        port: None,
+        mark: 0,
+        out_link: None,
+        to_host: Some(false),
+    }
+}
+
+fn wish(system: System) -> Wish {
+    let net = |text: &str| text.parse().expect("a network");
+    let pods = PodNet { cluster: net("10.244.0.0/16"), node: net("10.244.1.0/24") };
+    Wish {
+        system,
+        instance: "/run/flannel/subnet.env".into(),
+        networks: ByFamily { v4: Some(pods), v6: None },
+        masquerade: ByFamily { v4: Some(SourcePorts::Randomised), v6: None },
+        keep_source: vec![],
+        forward: true,
+        untracked: ByFamily::default(),
+    }
+}
+
+fn scope() -> RuleScope {
+    let networks = vec!["10.244.0.0/16".parse().expect("a network")];
+    RuleScope { instance: "/run/flannel/subnet.env".into(), networks }
+}
