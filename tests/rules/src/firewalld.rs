@@ -46,9 +46,10 @@ impl<'a> Firewalld<'a> {
         said.map(drop).map_err(|why| format!("{why}\n{}", log()))
     }
 
-    /// Has it make all its rules anew.
+    /// Has it make all its rules anew. Its ebtables-restore may give up when somebody else, such as flanneld that puts
+    /// its rules back, changes any in the same moment; an operator calls again then.
     pub fn reload(&self) {
-        self.ask("--reload").unwrap();
+        wait_until("firewalld to reload", || self.ask("--reload"));
     }
 }
 
