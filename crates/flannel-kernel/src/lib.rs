@@ -9,6 +9,7 @@ mod address;
 mod apply;
 pub mod arena;
 pub mod bridge;
+pub mod bridge_probe;
 mod error;
 pub mod fake;
 pub mod file;

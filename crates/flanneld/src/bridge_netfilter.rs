@@ -3,7 +3,11 @@
 
 use std::fs;
 use std::process::{Command, Stdio};
+use std::sync::{Arc, OnceLock};
+use std::thread;
+use std::time::{Duration, Instant};
 
+use flannel_kernel::bridge_probe::{meets_rules, path_of_setting};
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::look::Look;
 use flannel_plan::state::LinkKind;
@@ -11,42 +15,79 @@ use ipnet::IpNet;
 use tracing::{debug, info};
 
 const MODULE: &str = "br_netfilter";
+/// Trying takes three namespaces and a moment: not while a node starts and everybody waits for pods.
+const FIRST_MOMENTS: Duration = Duration::from_secs(50);
 
 /// Makes bridges ask netfilter, as far as it may, and says where they do not.
 #[derive(Debug, Default)]
 pub struct BridgeNetfilter {
     /// Loading a module is tried once: what keeps it from being loaded does not go away by itself.
     tried: bool,
+    /// Since when a bridge has pods.
+    since: Option<Instant>,
+    /// What trying showed, once it is over; none where it is not begun.
+    trials: ByFamily<Arc<OnceLock<bool>>>,
 }
 
 impl BridgeNetfilter {
     /// What is to be told about a node with these subnets; nothing while no bridge holds its pods.
-    pub fn notes(&mut self, look: &Look, subnets: &ByFamily<IpNet>) -> Vec<String> {
+    pub fn notes(&mut self, look: &Look, subnets: &ByFamily<IpNet>, now: Instant) -> Vec<String> {
         let bridged = subnets.iter().filter(|(_, subnet)| has_bridge(look, subnet));
-        bridged.filter_map(|(family, _)| self.note(family)).collect()
+        bridged.filter_map(|(family, _)| self.note(family, now)).collect()
     }
 
-    fn note(&mut self, family: Family) -> Option<String> {
-        let name = setting(family);
-        let read = || fs::read_to_string(format!("/proc/sys/{}", name.replace('.', "/"))).ok();
+    fn note(&mut self, family: Family, now: Instant) -> Option<String> {
+        let read = || fs::read_to_string(path_of_setting(family)).ok().map(|text| text.trim().to_owned());
         let mut value = read();
         if value.is_none() && !std::mem::replace(&mut self.tried, true) {
             load();
             value = read();
         }
-        match value {
-            Some(value) if value.trim() == "0" => Some(format!(
-                "{name} is 0: Services do not answer pods of this node that run on the same node as what is behind \
-                 them; set it with `sysctl -w {name}=1`, and in /etc/sysctl.d"
-            )),
-            Some(_) => None,
-            None => Some(format!(
-                "the kernel module {MODULE} is not loaded, and could not be: Services do not answer pods of this node \
-                 that run on the same node as what is behind them; `modprobe {MODULE}`, and name it in \
-                 /etc/modules-load.d"
-            )),
+        let is_calm = now >= *self.since.get_or_insert(now) + FIRST_MOMENTS;
+        if is_calm && self.trials.get(family).is_none() {
+            *self.trials.slot(family) = Some(begin_trial(family, value.clone()));
         }
+        let shown = self.trials.get(family).and_then(|trial| trial.get().copied());
+        judge(family, value.as_deref(), shown)
     }
+}
+
+/// What to tell, by what the setting says and by what trying showed. What was seen counts for more: in a container the
+/// setting may be hidden.
+fn judge(family: Family, value: Option<&str>, shown: Option<bool>) -> Option<String> {
+    let name = path_of_setting(family).trim_start_matches("/proc/sys/").replace('/', ".");
+    let harm = "Services do not answer pods of this node that run on the same node as what is behind them";
+    match (value, shown) {
+        (Some("0"), _) => {
+            Some(format!("{name} is 0: {harm}; set it with `sysctl -w {name}=1`, and in /etc/sysctl.d"))
+        }
+        (_, Some(true)) | (Some(_), None) => None,
+        (Some(value), Some(false)) => Some(format!(
+            "{name} is {value}, and yet packets over a bridge that was tried met no rule: {harm}; load {MODULE} of the \
+             kernel that runs (`modprobe {MODULE}`), or boot one that has it"
+        )),
+        (None, _) => Some(format!(
+            "the kernel module {MODULE} is not loaded, and could not be: {harm}; `modprobe {MODULE}`, and name it in \
+             /etc/modules-load.d"
+        )),
+    }
+}
+
+/// Tries on a thread of its own; the next look finds what came of it.
+fn begin_trial(family: Family, setting: Option<String>) -> Arc<OnceLock<bool>> {
+    let outcome = Arc::new(OnceLock::new());
+    let result = Arc::clone(&outcome);
+    let work = move || match meets_rules(family, setting.as_deref()) {
+        Ok(met) => {
+            debug!(%family, met, "tried whether packets over a bridge meet rules");
+            let _ = result.set(met);
+        }
+        Err(error) => debug!(%family, %error, "whether packets over a bridge meet rules cannot be tried"),
+    };
+    if let Err(error) = thread::Builder::new().name("bridge-trial".into()).spawn(work) {
+        debug!(%error, "no thread to try a bridge");
+    }
+    outcome
 }
 
 /// Whether the pods of a subnet hang on a bridge: it has their gateway's address.
@@ -56,13 +97,6 @@ fn has_bridge(look: &Look, subnet: &IpNet) -> bool {
     bridges.into_iter().any(|bridge| {
         look.addresses.iter().any(|fact| fact.link == bridge && subnet.contains(&fact.address.addr()))
     })
-}
-
-fn setting(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "net.bridge.bridge-nf-call-iptables",
-        Family::V6 => "net.bridge.bridge-nf-call-ip6tables",
-    }
 }
 
 fn load() {
@@ -95,6 +129,31 @@ mod tests {
         };
         let fact = LinkFact { index: 7, link, running: true, loopback: false };
         Look { links: vec![fact], addresses: vec![address], ..Look::default() }
+    }
+
+    #[test]
+    fn what_was_seen_counts_for_more_than_what_is_said() {
+        let told = |value, shown| judge(Family::V4, value, shown).unwrap_or_default();
+        for (value, shown) in [(Some("1"), None), (Some("1"), Some(true)), (None, Some(true))] {
+            assert_eq!(told(value, shown), "", "{value:?} {shown:?}");
+        }
+        assert!(told(Some("0"), None).starts_with("net.bridge.bridge-nf-call-iptables is 0: "));
+        assert!(told(Some("1"), Some(false)).contains("met no rule"));
+        assert!(told(None, None).contains("`modprobe br_netfilter`"));
+        assert!(told(None, Some(false)).contains("`modprobe br_netfilter`"));
+    }
+
+    #[test]
+    fn a_bridge_is_tried_once_and_not_in_the_first_moments() {
+        let (mut bridges, begin) = (BridgeNetfilter::default(), Instant::now());
+        let (look, subnets) =
+            (look("bridge", "10.244.3.1/24"), ByFamily { v4: "10.244.3.0/24".parse().ok(), v6: None });
+        bridges.notes(&look, &subnets, begin);
+        assert!(bridges.trials.get(Family::V4).is_none());
+        bridges.notes(&look, &subnets, begin + FIRST_MOMENTS);
+        let trial = bridges.trials.get(Family::V4).cloned().unwrap();
+        bridges.notes(&look, &subnets, begin + 2 * FIRST_MOMENTS);
+        assert!(Arc::ptr_eq(&trial, bridges.trials.get(Family::V4).unwrap()));
     }
 
     #[test]

@@ -192,7 +192,7 @@ impl<K: Kernel> Daemon<K> {
         let scope = desired::scope(&self.node, config, &subnets, &self.parts.earlier);
         let scope = Scope { system: firewall.system, ..scope };
         let look = self.parts.kernel.look(&scope)?;
-        firewall.notes.extend(self.bridges.notes(&look, &subnets));
+        firewall.notes.extend(self.bridges.notes(&look, &subnets, now));
         let wishes = Wished { options: &self.parts.options, config, public: &snapshot.public };
         let choice = gather::choose_underlay(&wishes, &look, &scope.links, self.underlay.as_ref());
         self.mind(&scope, choice.as_ref().ok().map(|choice| choice.underlay.link));
