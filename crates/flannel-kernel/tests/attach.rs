@@ -94,7 +94,10 @@ fn a_pair_is_made_with_one_end_on_the_bridge_and_the_other_in_the_pod() {
 #[test]
 fn neighbours_are_those_that_have_answered() {
     with_a_pod(|host, pod| {
-        attach(host, pod);
+        let (bridge, eth0) = attach(host, pod);
+        // The kernel forgets neighbours when it notices, a moment later, that a bridge without a live port is idle.
+        visit(pod, || Stack::open().unwrap().raise(eth0).unwrap()).unwrap();
+        host.wait_for_up(bridge, LIMIT).unwrap();
         for (address, state) in [("10.22.0.7", "stale"), ("fd00:22::7", "permanent"), ("10.22.0.8", "failed")]
         {
             sh(&format!("ip neigh add {address} lladdr 02:00:00:00:00:07 dev cni0 nud {state}"));

@@ -5,7 +5,6 @@ mod sandbox;
 
 use flannel_kernel::firewall::iptables::*;
 use flannel_kernel::firewall::nft::{Nft, Statement, Step, Transaction};
-use rustix::thread::UnshareFlags;
 use sandbox::*;
 
 const SCRIPT: &str = r#"*nat
@@ -33,20 +32,9 @@ fn contains(bytes: &[u8], text: &str) -> bool {
     bytes.windows(text.len()).any(|window| window == text.as_bytes())
 }
 
-/// A namespace with a `/run` of its own, where legacy iptables has its lock.
-#[allow(unsafe_code, reason = "a thread of its own gets mounts of its own")]
-fn in_a_namespace_with_a_lock(test: impl FnOnce() + Send) {
-    in_a_namespace(|| {
-        // SAFETY: the descriptors of the thread stay shared.
-        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
-        sh("mount --make-rprivate / && mount -t tmpfs none /run");
-        test();
-    });
-}
-
 /// Runs a test with the programs of both flavours.
 fn with_both(test: impl Fn(Iptables) + Send + Sync) {
-    in_a_namespace_with_a_lock(|| {
+    in_a_node(|| {
         let iptables = Iptables::find(Family::Ipv4).unwrap();
         assert!(iptables.is_usable());
         test(iptables);
@@ -77,7 +65,7 @@ fn a_script_that_fails_says_why_and_changes_nothing() {
 
 #[test]
 fn the_legacy_table_is_read_without_being_made() {
-    in_a_namespace_with_a_lock(|| {
+    in_a_node(|| {
         assert_eq!(legacy_table(Family::Ipv4, "nat"), Ok(None));
         assert_eq!(legacy_table(Family::Ipv4, "nat"), Ok(None));
         Iptables::find_legacy(Family::Ipv4).unwrap().restore(SCRIPT).unwrap();

@@ -12,8 +12,7 @@ use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::masq_agent::config::{AgentConfig, DefaultNetworks};
 use flannel_plan::masq_agent::wish::AgentWish;
 use flannel_plan::rules::{SourcePorts, System};
-use rustix::thread::UnshareFlags;
-use sandbox::{in_a_namespace, sh};
+use sandbox::{in_a_node, sh};
 
 const SYSTEMS: [System; 3] = [System::Nftables, System::IptablesNft, System::IptablesLegacy];
 const CHAIN: &str = "IP-MASQ-AGENT";
@@ -31,17 +30,6 @@ fn wish(system: System) -> AgentWish {
 
 fn config(text: &str) -> AgentConfig {
     AgentConfig::parse(text, DefaultNetworks::Private, &Family::BOTH).unwrap()
-}
-
-/// A namespace with a `/run` of its own, where legacy iptables has its lock.
-#[allow(unsafe_code, reason = "a thread of its own gets mounts of its own")]
-fn in_a_node(test: impl FnOnce() + Send) {
-    in_a_namespace(|| {
-        // SAFETY: the descriptors of the thread stay shared.
-        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
-        sh("mount --make-rprivate / && mount -t tmpfs none /run");
-        test();
-    });
 }
 
 fn in_every_system(test: impl Fn(System) + Send + Sync) {

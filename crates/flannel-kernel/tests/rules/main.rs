@@ -20,7 +20,6 @@ use flannel_plan::rules::observed::{RuleScope, observed};
 use flannel_plan::rules::wish::{PodNet, Tunnel, Wish, desired};
 use flannel_plan::rules::{RuleChange, SourcePorts, System, changes};
 use ipnet::IpNet;
-use rustix::thread::UnshareFlags;
 use sandbox::*;
 
 const SYSTEMS: [System; 3] = [System::Nftables, System::IptablesNft, System::IptablesLegacy];
@@ -57,17 +56,6 @@ fn nothing(system: System) -> Wish {
 fn scope(wish: &Wish) -> RuleScope {
     let networks = wish.networks.iter().map(|(_, net)| net.cluster).collect();
     RuleScope { instance: wish.instance.clone(), networks }
-}
-
-/// A namespace with a `/run` of its own, where legacy iptables has its lock.
-#[allow(unsafe_code, reason = "a thread of its own gets mounts of its own")]
-fn in_a_node(test: impl FnOnce() + Send) {
-    in_a_namespace(|| {
-        // SAFETY: the descriptors of the thread stay shared.
-        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
-        sh("mount --make-rprivate / && mount -t tmpfs none /run");
-        test();
-    });
 }
 
 /// The same once in each system.

@@ -14,6 +14,7 @@ use flannel_plan::mac::Mac;
 use flannel_plan::state::{
     Address, FdbEntry, Item, Link, LinkKind, Neighbour, PROTOCOL, Route, RouteKind, Vxlan,
 };
+use rustix::thread::UnshareFlags;
 
 /// The mark of the instance under test.
 pub const INSTANCE: &str = "flannel: test";
@@ -56,6 +57,17 @@ pub fn with_flannel_v6_1(test: impl FnOnce(&mut Linux) + Send) {
 /// Runs a test in an empty namespace of its own.
 pub fn in_a_namespace(test: impl FnOnce() + Send) {
     run_inside(&Namespace::Fresh, test).unwrap();
+}
+
+/// Runs a test in a namespace with a `/run` of its own, where legacy iptables has its lock.
+#[allow(unsafe_code, reason = "a thread of its own gets mounts of its own")]
+pub fn in_a_node(test: impl FnOnce() + Send) {
+    in_a_namespace(|| {
+        // SAFETY: the descriptors of the thread stay shared.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }.unwrap();
+        sh("mount --make-rprivate / && mount -t tmpfs none /run");
+        test();
+    });
 }
 
 /// Runs commands of the shell and gives what they print; they must not fail.
