@@ -18,6 +18,7 @@ mod link;
 mod linux;
 mod listener;
 pub mod memory;
+pub mod module;
 mod names;
 mod neighbour;
 mod netlink;

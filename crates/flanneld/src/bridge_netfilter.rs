@@ -2,12 +2,12 @@
 //! from an address that nobody asked, and are dropped. Takes a look at the node, gives what to tell the operator.
 
 use std::fs;
-use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use flannel_kernel::bridge_probe::{meets_rules, path_of_setting};
+use flannel_kernel::module;
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::look::Look;
 use flannel_plan::state::LinkKind;
@@ -100,12 +100,9 @@ fn has_bridge(look: &Look, subnet: &IpNet) -> bool {
 }
 
 fn load() {
-    let mut command = Command::new("modprobe");
-    command.arg(MODULE).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    match command.output().map(|output| output.status) {
-        Ok(status) if status.success() => info!(module = MODULE, "kernel module loaded"),
-        Ok(status) => debug!(module = MODULE, %status, "kernel module not loaded"),
-        Err(error) => debug!(module = MODULE, %error, "no modprobe"),
+    match module::load(MODULE) {
+        Ok(()) => info!(module = MODULE, "kernel module loaded"),
+        Err(error) => debug!(module = MODULE, %error, "kernel module not loaded"),
     }
 }
 
