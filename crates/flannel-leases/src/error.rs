@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::Fault;
 use crate::etcd::EtcdError;
 use crate::kubernetes::KubernetesError;
+use crate::{Fault, Rival};
 
 /// A lease store that did not do what was asked of it.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +102,9 @@ pub enum StoreError {
     /// The Kubernetes API did not do what was asked of it.
     #[error(transparent)]
     Kubernetes(#[from] KubernetesError),
+    /// Somebody else is this node, and lives.
+    #[error("{0}")]
+    Rival(Box<Rival>),
     /// The thread that claims a lease ended without an answer.
     #[error("the claim of a lease in {} ended without an answer: a bug, please report it", .0.display())]
     NoAnswer(PathBuf),

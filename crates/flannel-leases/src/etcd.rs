@@ -303,6 +303,7 @@ impl Etcd {
         Snapshot {
             own: own.and_then(|(_, entry)| entry.lease.clone()),
             own_is_damaged: own.is_some_and(|(_, entry)| entry.fault.is_some()),
+            rival: None,
             public: ByFamily::default(),
             peers,
             faults,

@@ -176,6 +176,7 @@ impl Kubernetes {
             config: config.cloned(),
             own: own.lease,
             own_is_damaged: own.is_damaged,
+            rival: None,
             public,
             peers: nodes.peers(),
             faults,

@@ -8,6 +8,7 @@ mod error;
 pub mod etcd;
 mod inotify;
 pub mod kubernetes;
+pub mod rival;
 mod secret;
 mod sorted;
 
@@ -22,6 +23,7 @@ use flannel_plan::lease::{Announcement, Lease};
 
 pub use directory::Directory;
 pub use error::StoreError;
+pub use rival::Rival;
 
 /// Where nodes claim their subnets and learn of each other.
 pub trait LeaseStore {
@@ -60,6 +62,8 @@ pub struct Snapshot {
     pub own: Option<Arc<Lease>>,
     /// Whether the store has lost what it should say of this node: it has to be published again as it was.
     pub own_is_damaged: bool,
+    /// Somebody else who writes what the store says of this node.
+    pub rival: Option<Rival>,
     /// The addresses that the store gives this node in place of `--public-ip` and `--public-ipv6`.
     pub public: ByFamily<IpAddr>,
     /// The leases of all other nodes, in the order of their subnets.

@@ -85,7 +85,7 @@ impl Remembered {
         let told = told.ok().filter(|told| told.format == FORMAT && told.of == self.of)?;
         let (config, own) = (Ok(told.config), Some(told.own));
         let (public, peers) = (told.public, told.peers);
-        Some(Snapshot { config, own, own_is_damaged: false, public, peers, faults: Vec::new() })
+        Some(Snapshot { config, own, own_is_damaged: false, rival: None, public, peers, faults: Vec::new() })
     }
 
     /// Notes a snapshot that a plan was made of and that came from the store itself.

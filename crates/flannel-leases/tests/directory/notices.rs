@@ -12,6 +12,7 @@ use crate::stage::{Stage, V4, announcement, next, publish, v4};
 fn expected(config: &str) -> Snapshot {
     Snapshot {
         own_is_damaged: false,
+        rival: None,
         public: ByFamily::default(),
         config: Ok(NetworkConfig::parse(config).unwrap()),
         own: None,
