@@ -25,6 +25,7 @@ use tokio::sync::watch;
 use tracing::warn;
 
 use crate::bridge_netfilter::BridgeNetfilter;
+use crate::damper::{Advice, Damper};
 use crate::gather::{self, NotYet, Wished};
 use crate::identity::Identity;
 use crate::in_force::InForce;
@@ -36,7 +37,7 @@ use crate::report::{Pass, Reporter};
 use crate::rule_means::RuleMeans;
 use crate::store_link::{LastWord, Wanted, Word};
 use crate::trust::Trust;
-use crate::wake::{Advice, Alarm, Damper, Wake};
+use crate::wake::{Alarm, Wake};
 
 /// Settings change without notice, and a notice may be lost: a look now and then finds it.
 const SAFETY_LOOK: Duration = Duration::from_secs(60);

@@ -11,7 +11,6 @@ mod status;
 mod yaml;
 
 use std::ffi::OsString;
-use std::sync::mpsc::{Sender, channel};
 use std::thread;
 
 use anyhow::Context;
@@ -19,7 +18,7 @@ use flannel_kernel::firewall::masq_agent::AgentFirewall;
 use tracing::{debug, error, info};
 
 use crate::culprits::{Culprits, Suspects};
-use crate::wake::{Alarm, Wake};
+use crate::wake::{Alarm, Bell, Wake};
 use crate::{exit, logging, options, start};
 use agent::Agent;
 use flags::{AgentOptions, AgentParsed};
@@ -52,13 +51,13 @@ fn run(options: AgentOptions) -> (u8, String) {
 fn keep(options: AgentOptions) -> anyhow::Result<()> {
     info!(version = options::VERSION, file = %options.config.display(), chain = options.chain, "{NAME} starts");
     flannel_kernel::memory::use_one_pool();
-    let (ring, receiver) = channel();
+    let bell = Bell::default();
     let firewall = AgentFirewall::open();
     let culprits = Culprits::default();
-    listen_to_rules(&firewall, &options.chain, (ring.clone(), culprits.clone()))?;
-    folder_watch::start(&options.config, ring.clone());
-    listen_to_signals(ring)?;
-    Agent::new(options, firewall, Suspects::new(culprits)).run(&mut Alarm::new(receiver));
+    listen_to_rules(&firewall, &options.chain, (bell.clone(), culprits.clone()))?;
+    folder_watch::start(&options.config, bell.clone());
+    listen_to_signals(bell.clone())?;
+    Agent::new(options, firewall, Suspects::new(culprits)).run(&mut Alarm::new(bell));
     Ok(())
 }
 
@@ -66,7 +65,7 @@ fn keep(options: AgentOptions) -> anyhow::Result<()> {
 fn listen_to_rules(
     firewall: &AgentFirewall,
     chain: &str,
-    (ring, culprits): (Sender<Wake>, Culprits),
+    (bell, culprits): (Bell, Culprits),
 ) -> anyhow::Result<()> {
     let mut watch = match firewall.watch(chain) {
         Ok(watch) => watch,
@@ -87,9 +86,7 @@ fn listen_to_rules(
                     return;
                 }
             }
-            if ring.send(Wake::Look).is_err() {
-                return;
-            }
+            bell.ring(Wake::Look);
         }
     };
     thread::Builder::new()
@@ -100,10 +97,10 @@ fn listen_to_rules(
 }
 
 /// As process 1 of a container nobody is ended by a signal that it does not listen to.
-fn listen_to_signals(ring: Sender<Wake>) -> anyhow::Result<()> {
+fn listen_to_signals(bell: Bell) -> anyhow::Result<()> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_io().build().context("no async runtime")?;
-    let work = move || runtime.block_on(start::stop_on_signal(ring));
+    let work = move || runtime.block_on(start::stop_on_signal(bell));
     thread::Builder::new().name("signals".into()).spawn(work).context("no thread for signals")?;
     Ok(())
 }

@@ -7,6 +7,7 @@ mod any_store;
 mod bridge_netfilter;
 mod culprits;
 mod daemon;
+mod damper;
 mod file_watch;
 mod gather;
 mod http;

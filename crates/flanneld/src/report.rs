@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
 use crate::culprits::{Culprits, Kinds, Suspects};
+use crate::damper::Damper;
 use crate::gather::NotYet;
 use crate::http::{Health, Readiness};
 use crate::in_force::InForce;
@@ -21,7 +22,6 @@ use crate::planned::Planned;
 use crate::rare_file::RareFile;
 use crate::reconcile::Settlement;
 use crate::store_link::Word;
-use crate::wake::Damper;
 
 /// A repair that is shorter than this does not make a node unready: a probe must not act on a blink.
 const GRACE: Duration = Duration::from_secs(5);

@@ -2,7 +2,6 @@
 
 use std::net::TcpListener;
 use std::path::Path;
-use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use std::{fs, thread};
@@ -31,7 +30,7 @@ use crate::rare_file::RareFile;
 use crate::remembered::{Belongs, Remembered};
 use crate::report::Reporter;
 use crate::store_link::{self, LastWord, Link};
-use crate::wake::{Alarm, Wake};
+use crate::wake::{Alarm, Bell, Wake};
 
 /// `state.json` is read by people and probes: a second old is new enough.
 const REPORT_PAUSE: Duration = Duration::from_secs(1);
@@ -43,14 +42,14 @@ pub fn run(options: Options) -> anyhow::Result<()> {
     flannel_kernel::memory::use_one_pool();
     let health = Arc::new(Health::default());
     let listener = options.healthz.map(http::bind).transpose()?;
-    let (ring, receiver) = channel();
+    let bell = Bell::default();
     let mut kernel = Linux::open().context("no netlink socket to the kernel")?;
     let interest =
         Arc::new(RwLock::new(Interest { own_ports: vec![kernel.port_id()], ..Interest::default() }));
-    watch_kernel(Arc::clone(&interest), ring.clone())?;
+    watch_kernel(Arc::clone(&interest), bell.clone())?;
     let culprits = Culprits::default();
-    watch_rules(kernel.rules().port_id(), ring.clone(), culprits.clone());
-    file_watch::start(Path::new(&options.subnet_file), ring.clone());
+    watch_rules(kernel.rules().port_id(), bell.clone(), culprits.clone());
+    file_watch::start(Path::new(&options.subnet_file), bell.clone());
     let word = LastWord::default();
     let (wanted, wish) = watch::channel(None);
     let (standing, readiness) = watch::channel(Readiness::NotReady("flanneld starts".to_owned()));
@@ -60,16 +59,16 @@ pub fn run(options: Options) -> anyhow::Result<()> {
         readiness,
         remembered: remembered.recall(),
         word: word.clone(),
-        wakes: ring.clone(),
+        bell: bell.clone(),
     };
-    start_edge(Edge { health: Arc::clone(&health), listener, ring, link }, &options)?;
+    start_edge(Edge { health: Arc::clone(&health), listener, bell: bell.clone(), link }, &options)?;
     let state_file = report_path(&options.subnet_file);
     let earlier = earlier_networks(Path::new(&state_file), Path::new(&options.subnet_file));
     let state_file = RareFile::new(state_file, REPORT_PAUSE);
     let reporter = Reporter::new(health, Supervisor::from_environment(), state_file, standing, culprits);
     let options = Arc::new(options);
     let parts = Parts { options, kernel, word, wanted, interest, reporter, remembered, earlier };
-    Daemon::new(parts).run(&mut Alarm::new(receiver));
+    Daemon::new(parts).run(&mut Alarm::new(bell));
     Ok(())
 }
 
@@ -106,7 +105,7 @@ fn reported_networks(state_file: &Path) -> Vec<IpNet> {
 }
 
 /// Rings whenever the kernel says that something may have changed.
-fn watch_kernel(interest: Arc<RwLock<Interest>>, ring: Sender<Wake>) -> anyhow::Result<()> {
+fn watch_kernel(interest: Arc<RwLock<Interest>>, bell: Bell) -> anyhow::Result<()> {
     let mut watch = Watch::open(interest).context("the kernel's notices cannot be heard")?;
     let listen = move || {
         loop {
@@ -118,9 +117,7 @@ fn watch_kernel(interest: Arc<RwLock<Interest>>, ring: Sender<Wake>) -> anyhow::
                     return;
                 }
             }
-            if ring.send(Wake::Look).is_err() {
-                return;
-            }
+            bell.ring(Wake::Look);
         }
     };
     thread::Builder::new()
@@ -132,7 +129,7 @@ fn watch_kernel(interest: Arc<RwLock<Interest>>, ring: Sender<Wake>) -> anyhow::
 
 /// Rings whenever somebody else may have changed rules. A kernel without nftables tells nothing: then a look now and
 /// then has to do.
-fn watch_rules(own_port: Option<u32>, ring: Sender<Wake>, culprits: Culprits) {
+fn watch_rules(own_port: Option<u32>, bell: Bell, culprits: Culprits) {
     let mut watch = match RuleWatch::open(own_port.into_iter().collect()) {
         Ok(watch) => watch,
         Err(error) => {
@@ -151,9 +148,7 @@ fn watch_rules(own_port: Option<u32>, ring: Sender<Wake>, culprits: Culprits) {
                     return;
                 }
             }
-            if ring.send(Wake::Look).is_err() {
-                return;
-            }
+            bell.ring(Wake::Look);
         }
     };
     if let Err(error) = thread::Builder::new().name("rule-watch".into()).spawn(listen) {
@@ -165,7 +160,7 @@ fn watch_rules(own_port: Option<u32>, ring: Sender<Wake>, culprits: Culprits) {
 struct Edge {
     health: Arc<Health>,
     listener: Option<TcpListener>,
-    ring: Sender<Wake>,
+    bell: Bell,
     link: Link,
 }
 
@@ -182,7 +177,7 @@ fn start_edge(edge: Edge, options: &Options) -> anyhow::Result<()> {
 }
 
 async fn run_edge(edge: Edge, store: AnyStore) {
-    let Edge { health, listener, ring, link } = edge;
+    let Edge { health, listener, bell, link } = edge;
     if let Some(listener) = listener {
         tokio::spawn(async move {
             if let Err(error) = http::serve(listener, health).await {
@@ -190,12 +185,12 @@ async fn run_edge(edge: Edge, store: AnyStore) {
             }
         });
     }
-    tokio::spawn(stop_on_signal(ring));
+    tokio::spawn(stop_on_signal(bell));
     store_link::run(store, link).await;
 }
 
 /// Rings for the end when somebody asks for it.
-pub async fn stop_on_signal(ring: Sender<Wake>) {
+pub async fn stop_on_signal(bell: Bell) {
     let (Ok(mut terminate), Ok(mut interrupt)) =
         (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
     else {
@@ -206,6 +201,5 @@ pub async fn stop_on_signal(ring: Sender<Wake>) {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    // The loop has gone already if nobody listens.
-    let _ = ring.send(Wake::Stop);
+    bell.ring(Wake::Stop);
 }

@@ -3,7 +3,6 @@
 //! The loop says what it wants to have announced; this makes the store say so, for as long as it takes. The
 //! store says who is there; this keeps it and rings the alarm.
 
-use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use flannel_plan::lease::Announcement;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
-use crate::wake::Wake;
+use crate::wake::{Bell, Wake};
 
 const FIRST_RETRY: Duration = Duration::from_millis(200);
 /// A store that is back is heard soon, however long it was away.
@@ -73,8 +72,8 @@ pub struct Link {
     pub remembered: Option<Snapshot>,
     /// Where the store's word is kept.
     pub word: LastWord,
-    /// The alarm of the loop.
-    pub wakes: Sender<Wake>,
+    /// Wakes the loop.
+    pub bell: Bell,
 }
 
 /// Runs a store until the loop has gone.
@@ -109,9 +108,7 @@ pub async fn run(mut store: impl LeaseStore, mut link: Link) {
         if news {
             link.announce(&mut store, &mut publishing).await;
         }
-        if link.wakes.send(Wake::Store).is_err() {
-            return;
-        }
+        link.bell.ring(Wake::Store);
     }
 }
 

@@ -18,7 +18,8 @@ use tracing::{debug, error, info, warn};
 use super::file::{self, Followed, News, Said};
 use super::flags::AgentOptions;
 use crate::culprits::{Kinds, Suspects};
-use crate::wake::{Advice, Alarm, Damper, Wake};
+use crate::damper::{Advice, Damper};
+use crate::wake::{Alarm, Wake};
 
 /// What a host without any way to keep rules is told.
 pub const NO_TOOLS: &str = "this host has neither nftables in its kernel nor an iptables program: `modprobe nf_tables`, \

@@ -3,10 +3,10 @@
 //! Kubernetes changes a ConfigMap by renaming a link beside the file, a person by an editor, and a file that is mounted
 //! by itself changes where its folder does not show it. Where the folder is missing, the one above it is watched.
 
+use std::convert::Infallible;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::Sender;
 use std::thread;
 use std::time::Duration;
 
@@ -14,25 +14,24 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 use tracing::warn;
 
-use crate::wake::Wake;
+use crate::wake::{Bell, Wake};
 
 /// How often the file is looked at where the kernel tells nothing: many hosts have too few inotify instances.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Starts watching; where that is not possible, the file is looked at every second until it is.
-pub fn start(file: &Path, ring: Sender<Wake>) {
+pub fn start(file: &Path, bell: Bell) {
     let file = file.to_owned();
     let work = move || {
         let mut told = false;
-        while let Err(error) = watch(&file, &ring) {
+        loop {
+            let Err(error) = watch(&file, &bell);
             if !std::mem::replace(&mut told, true) {
                 let way_out = "raise fs.inotify.max_user_instances and max_user_watches";
                 warn!(file = %file.display(), %error, way_out, "the file cannot be watched: it is read every second");
             }
             thread::sleep(PAUSE);
-            if ring.send(Wake::Look).is_err() {
-                return;
-            }
+            bell.ring(Wake::Look);
         }
     };
     if let Err(error) = thread::Builder::new().name("file-watch".into()).spawn(work) {
@@ -40,15 +39,14 @@ pub fn start(file: &Path, ring: Sender<Wake>) {
     }
 }
 
-/// Watches until nobody listens any more.
-fn watch(file: &Path, ring: &Sender<Wake>) -> Result<(), Errno> {
-    // What happened before the watch began is seen now.
-    while let (watch, reach) = begin(file)?
-        && ring.send(Wake::Look).is_ok()
-    {
-        ring_until_gone(&watch, reach, ring)?;
+/// Watches until that fails.
+fn watch(file: &Path, bell: &Bell) -> Result<Infallible, Errno> {
+    loop {
+        let (watch, reach) = begin(file)?;
+        // What happened before the watch began is seen now.
+        bell.ring(Wake::Look);
+        ring_until_gone(&watch, reach, bell)?;
     }
-    Ok(())
 }
 
 /// What is watched.
@@ -98,7 +96,7 @@ fn or_here(folder: &Path) -> PathBuf {
 }
 
 /// Rings for everything that happens, until what is watched is gone or another one, and has to be looked for again.
-fn ring_until_gone(watch: &OwnedFd, reach: Reach, ring: &Sender<Wake>) -> Result<(), Errno> {
+fn ring_until_gone(watch: &OwnedFd, reach: Reach, bell: &Bell) -> Result<(), Errno> {
     let gone = ReadFlags::IGNORED | ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF;
     // A new file of the same name is another one to the kernel.
     let replaced = ReadFlags::MOVED_TO | ReadFlags::CREATE;
@@ -109,9 +107,9 @@ fn ring_until_gone(watch: &OwnedFd, reach: Reach, ring: &Sender<Wake>) -> Result
             Err(Errno::INTR) => continue,
             event => event?,
         };
-        let is_another = reach == Reach::Part || event.events().intersects(gone | replaced);
-        if is_another || ring.send(Wake::Look).is_err() {
+        if reach == Reach::Part || event.events().intersects(gone | replaced) {
             return Ok(());
         }
+        bell.ring(Wake::Look);
     }
 }
