@@ -132,11 +132,12 @@ impl<K: Kernel> Daemon<K> {
 
     /// Waits for a reason to look again, and writes files meanwhile.
     fn sleep(&mut self, alarm: &mut Alarm) -> Wake {
+        // Once: a file that is written meanwhile must not put it off.
+        let look = self.next_look();
         loop {
             if !self.trust.is_drawn_on() {
                 self.write_files();
             }
-            let look = self.next_look();
             let turn = self.files_due().map_or(look, |due| due.min(look));
             match alarm.wait(turn) {
                 Some(wake) => return wake,

@@ -105,11 +105,14 @@ impl Remembered {
 
     /// Writes what is new, if it is time.
     pub fn write_if_due(&mut self) {
-        let Some(snapshot) = self.accepted.as_ref().filter(|_| self.file.is_due()) else { return };
-        let (Ok(config), Some(own)) = (&snapshot.config, snapshot.own.as_deref()) else { return };
-        let (public, peers) = (&snapshot.public, &*snapshot.peers);
-        let content = Content { format: FORMAT, of: &self.of, config, own, public, peers };
-        if let Err(error) = self.file.write(&content) {
+        let content = || {
+            let snapshot = self.accepted.as_ref()?;
+            // While the store has no net-conf or no lease for this node, the last time that it had is worth more.
+            let (config, own) = (snapshot.config.as_ref().ok()?, snapshot.own.as_deref()?);
+            let (public, peers) = (&snapshot.public, &*snapshot.peers);
+            Some(Content { format: FORMAT, of: &self.of, config, own, public, peers })
+        };
+        if let Err(error) = self.file.write_if_due(content) {
             let file = self.file.path().display();
             warn!(%file, %error, "what the store says cannot be kept: a start without the store will wait for it");
         }

@@ -271,21 +271,7 @@ impl Reporter {
 
     /// Writes the report, if there is something new and it is time.
     pub fn write_if_due(&mut self, planned: Option<&Planned>, damper: &Damper) {
-        if self.state_file.is_due() {
-            self.write_state(planned, damper);
-        }
-    }
-
-    /// Says good-bye. The kernel stays as it is.
-    pub fn stop(&self) {
-        info!("stopping; the kernel is left as it is");
-        if let Err(error) = self.supervisor.tell(&[notify::Word::Stopping]) {
-            debug!(%error, "systemd does not listen");
-        }
-    }
-
-    fn write_state(&mut self, planned: Option<&Planned>, damper: &Damper) {
-        let report = NodeReport {
+        let report = || NodeReport {
             version: Cow::Borrowed(env!("CARGO_PKG_VERSION")),
             pid: std::process::id(),
             written: unix_millis(),
@@ -299,8 +285,16 @@ impl Reporter {
             scope: planned.map(|planned| Cow::Borrowed(&planned.scope)),
             inputs: planned.map(|planned| Cow::Borrowed(&planned.inputs)),
         };
-        if let Err(error) = self.state_file.write(&report) {
+        if let Err(error) = self.state_file.write_if_due(|| Some(report())) {
             warn!(file = %self.state_file.path().display(), %error, "cannot write the state report");
+        }
+    }
+
+    /// Says good-bye. The kernel stays as it is.
+    pub fn stop(&self) {
+        info!("stopping; the kernel is left as it is");
+        if let Err(error) = self.supervisor.tell(&[notify::Word::Stopping]) {
+            debug!(%error, "systemd does not listen");
         }
     }
 }

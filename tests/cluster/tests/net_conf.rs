@@ -1,8 +1,9 @@
 //! A net-conf that changes while pods run: what can be followed is, what would leave them behind waits and says so.
 
-use std::fs;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
-use cluster_tests::{Cluster, Picture, VXLAN, is_ready, options, ping_all, readyz, wait_until};
+use cluster_tests::{Cluster, Picture, VXLAN, cpu_time, is_ready, options, ping_all, readyz, wait_until};
 use flannel_lab::{Flanneld, LabOptions, Node, Topology};
 
 /// Two nodes of one segment, each with a pod.
@@ -80,4 +81,28 @@ fn a_pod_network_that_would_leave_pods_behind_waits_for_a_restart() {
         if own.all(|(key, _)| key.starts_with("10.10.")) { Ok(()) } else { Err(format!("{leases:?}")) }
     });
     is_ready(nodes[0]);
+}
+
+/// Longer than any file waits to be written.
+const SETTLED: Duration = Duration::from_secs(11);
+/// How long a daemon that has nothing to do is watched.
+const IDLE: Duration = Duration::from_secs(3);
+
+#[test]
+fn a_net_conf_that_is_held_back_costs_no_time() {
+    let cluster = two_nodes("held-idle");
+    let node = cluster.node("worker1");
+    change(&cluster, r#"{"Network":"10.10.0.0/16","Backend":{"Type":"vxlan"}}"#);
+    wait_until("the node to say that it waits", || {
+        let (_, lines) = readyz(node);
+        let told = lines.iter().any(|line| line.contains("net-conf: the pod network changed"));
+        if told { Ok(()) } else { Err(format!("{lines:#?}")) }
+    });
+    thread::sleep(SETTLED);
+    let pid = node.flanneld_pid().unwrap();
+    let (before, start) = (cpu_time(pid), Instant::now());
+    thread::sleep(IDLE);
+    let (spent, took) = (cpu_time(pid) - before, start.elapsed());
+    println!("flanneld spent {spent:?} of {took:?}");
+    assert!(spent < took / 20, "{spent:?} of {took:?}");
 }
