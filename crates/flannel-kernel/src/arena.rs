@@ -6,7 +6,10 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{
+    AtomicUsize,
+    Ordering::{AcqRel, Acquire, Relaxed},
+};
 
 /// Pieces begin and end at multiples of this, so that the last one that is given back leaves no gap.
 const GRAIN: usize = 16;
@@ -26,7 +29,8 @@ struct Room<const ROOM: usize>([u8; ROOM]);
 
 #[allow(unsafe_code, reason = "threads share the room by the rule below, which the compiler cannot know")]
 // SAFETY: nobody reads or writes `room` but those who were given a piece of it, and a piece is given to one only:
-// it lies between two values of `used` that a single compare-and-exchange replaced by each other.
+// it lies between two values of `used` that a single compare-and-exchange replaced by each other. What the one who
+// gives a piece back did with it comes before all that the next one does: giving back releases, taking acquires.
 unsafe impl<const ROOM: usize> Sync for Arena<ROOM> {}
 
 impl<const ROOM: usize> Arena<ROOM> {
@@ -52,13 +56,13 @@ impl<const ROOM: usize> Arena<ROOM> {
         let start = self.start().addr();
         let place = |used: usize| (start + used).next_multiple_of(layout.align()) - start;
         let end = |used: usize| Some(end(place(used), layout.size())).filter(|end| *end <= ROOM);
-        self.used.fetch_update(Relaxed, Relaxed, end).ok().map(place)
+        self.used.fetch_update(Acquire, Relaxed, end).ok().map(place)
     }
 
     /// Lets the piece at a place end elsewhere, if it is the last one and there is room.
     fn move_end(&self, place: usize, size: usize, new_size: usize) -> bool {
         let new_end = end(place, new_size);
-        new_end <= ROOM && self.used.compare_exchange(end(place, size), new_end, Relaxed, Relaxed).is_ok()
+        new_end <= ROOM && self.used.compare_exchange(end(place, size), new_end, AcqRel, Relaxed).is_ok()
     }
 }
 
