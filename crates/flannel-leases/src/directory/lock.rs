@@ -3,9 +3,9 @@
 //! Takes jobs and runs the newest when its turn comes. A file lock is released by the kernel when its holder
 //! dies, so no crash leaves a store locked.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -17,6 +17,8 @@ use crate::StoreError;
 
 // One name is enough: only the holder of the lock writes it. Hidden, so that nobody takes it for a lease.
 const UNFINISHED: &str = ".unfinished";
+/// The bits of a mode that speak of everybody.
+const EVERYBODY: u32 = 0o007;
 
 /// The right to change the leases of one store, for as long as it lives.
 #[derive(Debug)]
@@ -97,8 +99,11 @@ impl Lock {
 }
 
 fn hold(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
     loop {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        let file = options.open(path)?;
+        close_to_others(&file)?;
         file.lock()?;
         // Somebody may have removed the file while we stood in line: then others lock a new one.
         if fs::metadata(path)
@@ -107,6 +112,16 @@ fn hold(path: &Path) -> io::Result<File> {
             return Ok(file);
         }
     }
+}
+
+/// Whoever can open a file can lock it, for ever, and so stop every claim. A lock that others can open is of an
+/// earlier version; where it is not ours to change, it is another's to look after.
+fn close_to_others(file: &File) -> io::Result<()> {
+    let mode = file.metadata()?.mode();
+    if mode & EVERYBODY != 0 {
+        let _ = file.set_permissions(Permissions::from_mode(mode & !EVERYBODY));
+    }
+    Ok(())
 }
 
 fn write_new(path: &Path, text: &str) -> io::Result<()> {

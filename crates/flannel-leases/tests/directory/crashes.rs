@@ -1,10 +1,10 @@
 //! kill -9 at any moment, and locks that are not let go.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File, Permissions};
 use std::hash::{BuildHasher, RandomState};
 use std::io::{Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -136,7 +136,7 @@ fn wait_for_a_line(lock: &File) {
     let inode = format!(":{} ", lock.metadata().unwrap().ino());
     let until = Instant::now() + Duration::from_secs(20);
     let in_line = |line: &str| line.contains("->") && line.contains(&inode);
-    while !std::fs::read_to_string("/proc/locks").unwrap().lines().any(in_line) {
+    while !fs::read_to_string("/proc/locks").unwrap().lines().any(in_line) {
         assert!(Instant::now() < until, "nobody stands in line");
         std::thread::yield_now();
     }
@@ -153,11 +153,33 @@ async fn a_lock_file_that_is_removed_while_somebody_waits_lets_only_one_in() {
     let mut publishing = Box::pin(node.publish(&said));
     assert!(tokio::time::timeout(Duration::ZERO, &mut publishing).await.is_err());
     wait_for_a_line(&old);
-    std::fs::remove_file(&path).unwrap();
+    fs::remove_file(&path).unwrap();
     let new = File::create(&path).unwrap();
     new.lock().unwrap();
     drop(old);
     wait_for_a_line(&new);
     drop(new);
     assert_eq!(soon(publishing).await.unwrap().announcement, said);
+}
+
+/// Whether a user without rights gets the lock, which nobody holds.
+fn anybody_can_lock(path: &Path) -> bool {
+    let mut program = Command::new("setpriv");
+    program.args(["--reuid=65534", "--regid=65534", "--clear-groups", "flock", "-n"]);
+    program.arg(path).arg("true").stderr(Stdio::null()).status().unwrap().success()
+}
+
+#[test]
+fn no_user_without_rights_can_lock_a_store_not_even_one_of_an_earlier_version() {
+    let stage = Stage::new(V4);
+    let lock = stage.path().join("lock");
+    fs::set_permissions(stage.path(), Permissions::from_mode(0o755)).unwrap();
+    run(publish(&mut stage.node("one"), &announcement(1)));
+    assert!(!anybody_can_lock(&lock));
+    fs::set_permissions(&lock, Permissions::from_mode(0o664)).unwrap();
+    assert!(anybody_can_lock(&lock));
+    run(publish(&mut stage.node("one"), &announcement(2)));
+    assert!(!anybody_can_lock(&lock));
+    let kept = fs::metadata(&lock).unwrap().mode() & 0o777;
+    assert_eq!(kept, 0o660, "a group that shares the store is the operator's wish");
 }
