@@ -3,35 +3,16 @@
 
 pub(crate) mod backend;
 pub(crate) mod names;
-
-use std::fs::File;
+mod turn;
 
 use flannel_kernel::firewall::iptables::IptablesError;
 use flannel_kernel::firewall::nft::{Nft, NftError, Step, Transaction};
 
-use rustix::fs::{Mode, OFlags};
-
 use crate::error::CniError;
+pub(crate) use turn::in_turn;
 
 /// How often a change is tried when others change the same objects.
 const MOST_TRIES: usize = 8;
-
-/// The network namespace as a file, which all of us that work in it can lock, and which nobody has to make.
-const HERE: &str = "/proc/thread-self/ns/net";
-
-/// Does work while no other of us does such work in this network namespace.
-///
-/// Each change to the rules makes void what others have read meanwhile. Fifty pods that come at once would read
-/// again and again, each for all the others; one after the other they are done in a tenth of the time.
-///
-/// A program that is run meanwhile inherits the lock. If we are killed, it goes on, and the DEL that follows must
-/// not look before it is done. Where the lock cannot be had, the work is done without.
-pub(crate) fn in_turn<T>(work: impl FnOnce() -> T) -> T {
-    let inherited = OFlags::RDONLY; // without CLOEXEC
-    let here = rustix::fs::open(HERE, inherited, Mode::empty()).map(File::from);
-    let _turn = here.map(|here| here.lock().map(|()| here));
-    work()
-}
 
 /// Looks and changes; tries again while others change the same objects.
 pub(crate) fn change<T>(mut attempt: impl FnMut(&mut Nft) -> Result<T, NftError>) -> Result<T, NftError> {

@@ -1,5 +1,8 @@
 //! `ipMasq` and `macspoofchk`: rules come with the pod and go with it, also if its namespace is gone.
 
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+
 use serde_json::{Value, json};
 
 use crate::stage::*;
@@ -70,4 +73,38 @@ fn rules_of_pods_that_are_no_more_are_collected() {
         assert_eq!(stage.gc(&config), Ok(Value::Null));
         assert!(!rules().contains("c0ffee01") && rules().contains("c0ffee02"), "{}", rules());
     });
+}
+
+/// A user without rights who opens and locks all that a lock could be, and holds it for a minute.
+fn hold_what_anybody_can() -> Child {
+    let script = "for file in /proc/self/ns/net $(find /run /proc/self/ns); do
+        { exec {held}<$file && flock -n $held; } 2>/dev/null || true
+    done; echo held; exec sleep 60 >/dev/null";
+    let mut holder = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "bash", "-c", script])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    holder.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "held\n");
+    holder
+}
+
+#[test]
+fn no_user_without_rights_can_keep_pods_from_coming_and_going() {
+    for backend in ["nftables", "iptables"] {
+        on_a_host(|stage| {
+            let config =
+                stage.network(json!({"ipMasq": true, "ipMasqBackend": backend, "macspoofchk": true}));
+            let (first, second) = (stage.pod("c0ffee01"), stage.pod("c0ffee02"));
+            stage.add(&first, &config).unwrap();
+            let mut holder = hold_what_anybody_can();
+            assert_eq!(stage.del(&first, &config), Ok(Value::Null));
+            stage.add(&second, &config).unwrap();
+            assert_eq!(holder.try_wait().unwrap(), None, "{backend}: the plugin waited for the user");
+            holder.kill().unwrap();
+            holder.wait().unwrap();
+        });
+    }
 }

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{
     AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags,
@@ -25,6 +26,7 @@ const LOCK: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP);
 /// An owner is an id and an interface name; anything longer is none of ours.
 const LONGEST: u64 = 4096;
 const MOST_TRIES: usize = 100;
+const PAUSE: Duration = Duration::from_millis(10);
 /// What says that there is no folder, and for a name that is too long or leads through a file, that none can be.
 const ABSENT: [Errno; 3] = [Errno::NOENT, Errno::NAMETOOLONG, Errno::NOTDIR];
 /// How far in the past our mark on the folder is, in seconds: clocks are set back by less.
@@ -76,11 +78,16 @@ impl Folder {
         let lock = match openat(&folder, "lock", flags | OFlags::CREATE, LOCK) {
             // A full disk must not keep addresses from being freed. Nobody else gets a new lock on it either.
             Err(Errno::NOSPC | Errno::DQUOT | Errno::ROFS) if missing == Missing::Leave => {
-                openat(&folder, ".", flags | OFlags::DIRECTORY, Mode::empty())?
+                let itself = openat(&folder, ".", flags | OFlags::DIRECTORY, Mode::empty())?;
+                wait_a_while(&itself);
+                itself
             }
-            opened => opened?,
+            opened => {
+                let lock = opened?;
+                rustix::io::retry_on_intr(|| flock(&lock, FlockOperation::LockExclusive))?;
+                lock
+            }
         };
-        rustix::io::retry_on_intr(|| flock(&lock, FlockOperation::LockExclusive))?;
         let is_gone = fstat(&lock)?.st_nlink == 0;
         Ok(if is_gone { None } else { Some(Self { path: path.to_owned(), folder, _lock: lock }) })
     }
@@ -220,6 +227,18 @@ impl Folder {
         }
         Ok(())
     }
+}
+
+/// Waits for others that lock the folder itself. Every user can, so it is not waited for without end: what is done
+/// then is the removal of files of a container's own.
+fn wait_a_while(folder: &OwnedFd) {
+    let is_ours = || flock(folder, FlockOperation::NonBlockingLockExclusive).is_ok();
+    let _ = (0..MOST_TRIES).any(|_| {
+        is_ours() || {
+            std::thread::sleep(PAUSE);
+            false
+        }
+    });
 }
 
 /// Writes and stamps a file that has no name yet; gives what tells it from others.

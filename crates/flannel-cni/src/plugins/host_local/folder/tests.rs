@@ -173,3 +173,26 @@ fn a_folder_that_cannot_be_is_none() {
     assert!(Folder::lock(&below, Missing::Leave).unwrap().is_none());
     assert_eq!(Folder::lock(&below, Missing::Make).err(), Some(Errno::NOTDIR));
 }
+
+/// A file system with room for one folder and nothing else.
+#[allow(deprecated, reason = "its successor is unsafe for the sake of FILES, which is not asked for here")]
+fn full_disk(path: &Path) {
+    use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+    rustix::thread::unshare(rustix::thread::UnshareFlags::NEWNS).unwrap();
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).unwrap();
+    mount("full", path, "tmpfs", MountFlags::empty(), Some(c"nr_inodes=2")).unwrap();
+}
+
+#[test]
+fn who_locks_the_folder_of_a_full_disk_cannot_keep_addresses_from_being_freed() {
+    let (data, path) = network();
+    let on_a_full_disk = || {
+        full_disk(data.path());
+        fs::create_dir(&path).unwrap();
+        let anybody = fs::File::open(&path).unwrap();
+        anybody.lock().unwrap();
+        assert!(Folder::lock(&path, Missing::Leave).unwrap().is_some());
+        assert_eq!(Folder::lock(&path, Missing::Make).map(|_| ()), Err(Errno::NOSPC));
+    };
+    std::thread::scope(|scope| scope.spawn(on_a_full_disk).join().unwrap());
+}
