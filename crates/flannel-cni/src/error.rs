@@ -58,6 +58,12 @@ impl CniError {
         self
     }
 
+    /// The same, and what could not be undone because of it.
+    pub fn not_taken_back(mut self, failure: &Self) -> Self {
+        self.details = format!("{}; not taken back: {failure}", self.details).trim_start_matches("; ").into();
+        self
+    }
+
     /// The same with words in front of the message.
     pub fn context(mut self, words: impl fmt::Display) -> Self {
         self.msg = format!("{words}: {}", self.msg);

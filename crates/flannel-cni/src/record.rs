@@ -36,6 +36,14 @@ pub struct Record {
     path: PathBuf,
 }
 
+/// A record that was written, and what it replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "an ADD that fails takes its record back"]
+pub struct Saved {
+    path: PathBuf,
+    before: Option<Vec<u8>>,
+}
+
 impl Records {
     /// The records in a folder, which need not exist.
     pub fn new(folder: impl Into<PathBuf>) -> Self {
@@ -46,10 +54,18 @@ impl Records {
     ///
     /// A reader sees the whole file or none. It is not forced to the disk: pods wait, and a record that a power
     /// failure took is made anew.
-    pub fn save(&self, request: &Request, config: &Map<String, Value>) -> Result<(), CniError> {
-        let path = self.place(request);
-        self.write(&path, json::compact(config).as_bytes())
-            .map_err(|error| CniError::internal(format!("failed to save netconf {path:?}: {error}")))
+    pub fn save(&self, request: &Request, config: &Map<String, Value>) -> Result<Saved, CniError> {
+        let saved = self.place(request);
+        self.put(&saved.path, json::compact(config).as_bytes())?;
+        Ok(saved)
+    }
+
+    /// Undoes [`Records::save`]: what was there before is there again.
+    pub fn take_back(&self, saved: &Saved) -> Result<(), CniError> {
+        match &saved.before {
+            Some(before) => self.put(&saved.path, before),
+            None => remove(&saved.path),
+        }
     }
 
     /// The record of the attachment of a request: its own, or the one that Go may have written for it.
@@ -88,14 +104,20 @@ impl Records {
     }
 
     /// Where a new record goes: to the file that Go reads, unless another interface has it.
-    fn place(&self, request: &Request) -> PathBuf {
+    fn place(&self, request: &Request) -> Saved {
         let (own, shared) = (self.own_path(request), self.shared_path(request));
-        if fs::exists(&own).unwrap_or(false) {
-            return own;
+        if let Ok(before) = fs::read(&own) {
+            return Saved { path: own, before: Some(before) };
         }
-        let Some(config) = read(shared.clone()).and_then(|record| record.config) else { return shared };
-        let is_ours = request.ifname == FIRST_INTERFACE && name(&config) == Some(&request.network);
-        if is_ours { shared } else { own }
+        let Ok(found) = fs::read(&shared) else { return Saved { path: shared, before: None } };
+        let is_ours = |config: Map<String, Value>| {
+            request.ifname == FIRST_INTERFACE && name(&config) == Some(&request.network)
+        };
+        if usable(&found).is_none_or(is_ours) {
+            Saved { path: shared, before: Some(found) }
+        } else {
+            Saved { path: own, before: None }
+        }
     }
 
     fn shared_path(&self, request: &Request) -> PathBuf {
@@ -104,6 +126,11 @@ impl Records {
 
     fn own_path(&self, request: &Request) -> PathBuf {
         self.folder.join(format!("{}-{}", request.container_id, request.ifname))
+    }
+
+    fn put(&self, path: &Path, content: &[u8]) -> Result<(), CniError> {
+        self.write(path, content)
+            .map_err(|error| CniError::internal(format!("failed to save netconf {path:?}: {error}")))
     }
 
     fn write(&self, path: &Path, content: &[u8]) -> std::io::Result<()> {
@@ -139,11 +166,13 @@ fn read(path: PathBuf) -> Option<Record> {
         Err(error) if is_absent(&error) => return None,
         Err(_) => Vec::new(),
     };
-    let config = serde_json::from_slice::<Map<String, Value>>(&content).ok();
-    let is_usable = |config: &Map<String, Value>| {
-        config.get("type").and_then(Value::as_str).is_some_and(|kind| !kind.is_empty())
-    };
-    Some(Record { config: config.filter(is_usable), path })
+    Some(Record { config: usable(&content), path })
+}
+
+/// The configuration of a plugin that a file holds, if it does.
+fn usable(content: &[u8]) -> Option<Map<String, Value>> {
+    let config = serde_json::from_slice::<Map<String, Value>>(content).ok();
+    config.filter(|config| config.get("type").and_then(Value::as_str).is_some_and(|kind| !kind.is_empty()))
 }
 
 /// What has a name that no file can have, or lies in what is no folder, is not there either.

@@ -152,11 +152,31 @@ fn what_go_saved_is_handed_over_as_it_is_whatever_the_configuration_says_now() {
 }
 
 #[test]
-fn a_record_stays_until_the_delegate_is_done() {
+fn a_failed_add_leaves_no_record_and_del_asks_the_delegate_all_the_same() {
     let node = Node::new();
     node.stage.write("fails", r#"{"code":11,"msg":"busy","details":"soon"}"#);
     assert_eq!(node.call("ADD").run().json(), json!({"code": 11, "msg": "busy", "details": "soon"}));
-    assert_eq!(node.records(), ["c0ffee01"], "for DEL to clean up");
+    assert_eq!((node.calls(), node.records()), (vec!["ADD".into()], vec![]));
+    std::fs::remove_file(node.stage.path("fails")).unwrap();
+    node.done("DEL");
+    assert_eq!((node.calls(), node.seen(), node.records()), (vec!["DEL".into()], saved(), vec![]));
+}
+
+#[test]
+fn a_second_add_that_fails_leaves_the_record_of_the_first() {
+    let node = Node::new();
+    node.done("ADD");
+    node.stage.write("subnet.env", &SUBNET_ENV.replace("10.244.3.1", "10.244.9.1"));
+    node.stage.write("fails", r#"{"code":999,"msg":"eth0 already exists"}"#);
+    assert_eq!(node.call("ADD").run().error(), (999, "eth0 already exists".into()));
+    assert_eq!((node.stage.read("data/c0ffee01"), node.records()), (SAVED.into(), vec!["c0ffee01".into()]));
+}
+
+#[test]
+fn a_record_stays_until_the_delegate_is_done() {
+    let node = Node::new();
+    node.done("ADD");
+    node.stage.write("fails", r#"{"code":11,"msg":"busy"}"#);
     assert_eq!(node.call("DEL").run().error(), (11, "busy".into()));
     assert_eq!(node.records(), ["c0ffee01"], "for the next DEL");
     std::fs::remove_file(node.stage.path("fails")).unwrap();

@@ -178,6 +178,7 @@ pub const KNOWN: &[Known] = &[
         "nftables' backend does not read masqAll",
     ),
     known(Go, "flannel::life::a_pod_has_routes_to_every_network", "0.9.1 knows one network only"),
+    known(Go, "flannel::delegate::a_failed_add_leaves_no_record", "keeps it until DEL, which may never come"),
     known(Go, "flannel::life::check_sees_that_the_pods_address_is_gone", "CHECK always succeeds"),
     known(Go, "flannel::subnet_env::a_missing_file_says_where_to_look", "0.9.1 has fewer words"),
     known(Go, "flannel::subnet_env::a_key_without_a_value_is_an_error_and_no_crash", "it is a crash"),

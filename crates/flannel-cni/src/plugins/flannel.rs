@@ -23,14 +23,19 @@ pub(super) fn read(request: &Request) -> Result<(), CniError> {
     request.with_config(request.command, &delegate).map(drop)
 }
 
-/// Attaches a container. The record is written first, and stays if the delegate fails, for DEL to clean up.
+/// Attaches a container. The record is written first, for a DEL after a crash, and goes if the delegate fails: that
+/// has taken back what it did, and what it could not take back DEL finds by the configuration of that day.
 pub fn add(request: &Request) -> Result<Attachment, CniError> {
     let config = Config::read(request)?;
     let delegate = config.delegate(Some(&subnet::load(config.subnet_file)?))?;
     // A record of a delegate that was never there would keep DEL from ever ending.
     delegate::find_in_path(kind(&delegate), &request.path)?;
-    Records::new(data_dir(request)?).save(request, &delegate)?;
-    delegate::add(request, kind(&delegate), &delegate)
+    let records = Records::new(data_dir(request)?);
+    let saved = records.save(request, &delegate)?;
+    delegate::add(request, kind(&delegate), &delegate).map_err(|why| match records.take_back(&saved) {
+        Ok(()) => why,
+        Err(failure) => why.not_taken_back(&failure),
+    })
 }
 
 /// Detaches a container, by the record or, if there is no usable one, by the configuration of today. The record

@@ -34,9 +34,9 @@ impl Stage {
         Self { folder, records }
     }
 
-    fn save(&self, container: &str, ifname: &str, config: &Map<String, Value>) {
+    fn save(&self, container: &str, ifname: &str, config: &Map<String, Value>) -> Saved {
         let network = name(config).unwrap();
-        self.records.save(&request(container, ifname, network), config).unwrap();
+        self.records.save(&request(container, ifname, network), config).unwrap()
     }
 
     fn found(&self, container: &str, ifname: &str) -> Option<Option<Map<String, Value>>> {
@@ -64,7 +64,7 @@ fn age(path: &Path) {
 #[test]
 fn a_record_is_the_file_that_go_reads_with_its_modes() {
     let stage = Stage::new();
-    stage.save("c1", "eth0", &config("n", 1450));
+    let _ = stage.save("c1", "eth0", &config("n", 1450));
     assert_eq!(stage.files(), ["c1"]);
     assert_eq!(fs::read_to_string(stage.path("c1")).unwrap(), r#"{"mtu":1450,"name":"n","type":"bridge"}"#);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -74,7 +74,7 @@ fn a_record_is_the_file_that_go_reads_with_its_modes() {
 #[test]
 fn a_single_interface_has_that_file_whatever_its_name_is() {
     let stage = Stage::new();
-    stage.save("c1", "net1", &config("n", 1450));
+    let _ = stage.save("c1", "net1", &config("n", 1450));
     assert_eq!(stage.files(), ["c1"]);
     assert_eq!(stage.found("c1", "net1"), Some(Some(config("n", 1450))));
 }
@@ -82,9 +82,9 @@ fn a_single_interface_has_that_file_whatever_its_name_is() {
 #[test]
 fn a_second_interface_has_a_file_of_its_own() {
     let stage = Stage::new();
-    stage.save("c1", "eth0", &config("n", 1450));
-    stage.save("c1", "net1", &config("n", 1400));
-    stage.save("c1", "net2", &config("other", 1300));
+    let _ = stage.save("c1", "eth0", &config("n", 1450));
+    let _ = stage.save("c1", "net1", &config("n", 1400));
+    let _ = stage.save("c1", "net2", &config("other", 1300));
     assert_eq!(stage.files(), ["c1", "c1-net1", "c1-net2"]);
     assert_eq!(stage.found("c1", "eth0"), Some(Some(config("n", 1450))));
     assert_eq!(stage.found("c1", "net1"), Some(Some(config("n", 1400))));
@@ -95,8 +95,8 @@ fn a_second_interface_has_a_file_of_its_own() {
 fn a_repeated_add_overwrites_its_own_file() {
     let stage = Stage::new();
     for mtu in [1450, 1400] {
-        stage.save("c1", "eth0", &config("n", mtu));
-        stage.save("c1", "net1", &config("n", mtu - 1));
+        let _ = stage.save("c1", "eth0", &config("n", mtu));
+        let _ = stage.save("c1", "net1", &config("n", mtu - 1));
     }
     assert_eq!(stage.files(), ["c1", "c1-net1"]);
     assert_eq!(stage.found("c1", "eth0"), Some(Some(config("n", 1400))));
@@ -106,8 +106,8 @@ fn a_repeated_add_overwrites_its_own_file() {
 #[test]
 fn the_file_of_another_network_is_not_overwritten() {
     let stage = Stage::new();
-    stage.save("c1", "net1", &config("other", 1300));
-    stage.save("c1", "eth0", &config("n", 1450));
+    let _ = stage.save("c1", "net1", &config("other", 1300));
+    let _ = stage.save("c1", "eth0", &config("n", 1450));
     assert_eq!(stage.files(), ["c1", "c1-eth0"]);
     assert_eq!(stage.found("c1", "eth0"), Some(Some(config("n", 1450))));
 }
@@ -115,7 +115,7 @@ fn the_file_of_another_network_is_not_overwritten() {
 #[test]
 fn the_file_of_another_network_is_found_by_the_first_interface_only() {
     let stage = Stage::new();
-    stage.save("c1", "eth0", &config("before-it-was-renamed", 1450));
+    let _ = stage.save("c1", "eth0", &config("before-it-was-renamed", 1450));
     assert_eq!(stage.found("c1", "eth0"), Some(Some(config("before-it-was-renamed", 1450))));
     assert_eq!(stage.found("c1", "net1"), None);
 }
@@ -128,7 +128,7 @@ fn what_a_crash_left_is_a_record_without_a_configuration_and_is_overwritten() {
         fs::write(stage.path("c1"), content).unwrap();
         assert_eq!(stage.found("c1", "eth0"), Some(None), "{content:?}");
     }
-    stage.save("c1", "net1", &config("n", 1450));
+    let _ = stage.save("c1", "net1", &config("n", 1450));
     assert_eq!(stage.files(), ["c1"]);
 }
 
@@ -144,8 +144,8 @@ fn a_container_without_a_file_has_no_record() {
 #[test]
 fn forgetting_removes_the_file_that_was_found_and_twice_is_no_failure() {
     let stage = Stage::new();
-    stage.save("c1", "eth0", &config("n", 1450));
-    stage.save("c1", "net1", &config("n", 1450));
+    let _ = stage.save("c1", "eth0", &config("n", 1450));
+    let _ = stage.save("c1", "net1", &config("n", 1450));
     let request = request("c1", "net1", "n");
     let record = stage.records.find(&request).unwrap();
     assert_eq!(stage.records.forget(&request, Some(&record)), Ok(()));
@@ -161,7 +161,7 @@ fn what_a_killed_add_left_of_a_record_is_written_over_and_forgotten() {
         [".c1", ".c1-net1", ".c2"].iter().for_each(|file| fs::write(stage.path(file), content).unwrap());
     };
     left("longer than any record, which has to be cut off before it can be anybody's record");
-    stage.save("c1", "eth0", &config("n", 1450));
+    let _ = stage.save("c1", "eth0", &config("n", 1450));
     assert_eq!(stage.files(), [".c1-net1", ".c2", "c1"]);
     assert_eq!(stage.found("c1", "eth0"), Some(Some(config("n", 1450))));
     left("");
@@ -175,10 +175,10 @@ fn what_a_killed_add_left_of_a_record_is_written_over_and_forgotten() {
 fn a_sweep_removes_what_belongs_to_no_attachment_of_its_network() {
     let stage = Stage::new();
     for container in ["c1", "c2"] {
-        stage.save(container, "eth0", &config("n", 1450));
-        stage.save(container, "net1", &config("n", 1450));
+        let _ = stage.save(container, "eth0", &config("n", 1450));
+        let _ = stage.save(container, "net1", &config("n", 1450));
     }
-    stage.save("c3", "eth0", &config("other", 1450));
+    let _ = stage.save("c3", "eth0", &config("other", 1450));
     for (file, is_old) in [("empty", true), (".draft.7", true), ("new", false), (".draft.8", false)] {
         fs::write(stage.path(file), "").unwrap();
         if is_old {
@@ -196,4 +196,17 @@ fn a_sweep_removes_what_belongs_to_no_attachment_of_its_network() {
 #[test]
 fn a_sweep_of_a_folder_that_is_not_there_has_nothing_to_do() {
     assert_eq!(Stage::new().records.sweep("n", &[]), Ok(()));
+}
+
+#[test]
+fn a_record_that_is_taken_back_leaves_what_was_there_before() {
+    let stage = Stage::new();
+    stage.records.take_back(&stage.save("c1", "eth0", &config("n", 1450))).unwrap();
+    assert_eq!(stage.files(), [""; 0]);
+    let _ = (stage.save("c1", "eth0", &config("n", 1450)), stage.save("c1", "net1", &config("n", 1400)));
+    let again = [stage.save("c1", "eth0", &config("n", 9000)), stage.save("c1", "net1", &config("n", 9000))];
+    again.iter().for_each(|saved| stage.records.take_back(saved).unwrap());
+    assert_eq!(stage.found("c1", "eth0"), Some(Some(config("n", 1450))));
+    assert_eq!(stage.found("c1", "net1"), Some(Some(config("n", 1400))));
+    assert_eq!(stage.files(), ["c1", "c1-net1"]);
 }

@@ -166,7 +166,7 @@ impl Adding<'_> {
     }
 
     /// Takes back what was made, and tells what could not be.
-    fn undo(&mut self, mut why: CniError) -> CniError {
+    fn undo(&mut self, why: CniError) -> CniError {
         let mut failures = Vec::new();
         if let Some(addresses) = &self.made.masquerade {
             failures.extend(masquerade::tear_down(self.request, addresses).err());
@@ -181,10 +181,6 @@ impl Adding<'_> {
             let request = request_to_ipam(self.request);
             failures.extend(delegate::del(&request, ipam, &self.request.config).err());
         }
-        for failure in failures {
-            why.details =
-                format!("{}; not taken back: {failure}", why.details).trim_start_matches("; ").into();
-        }
-        why
+        failures.iter().fold(why, CniError::not_taken_back)
     }
 }
