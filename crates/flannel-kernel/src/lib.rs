@@ -24,6 +24,7 @@ mod neighbour;
 mod netlink;
 pub mod netns;
 mod route;
+pub mod signals;
 pub mod stack;
 pub mod sysctl;
 pub mod veth;

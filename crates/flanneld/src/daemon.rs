@@ -106,6 +106,7 @@ impl<K: Kernel> Daemon<K> {
     pub fn run(&mut self, alarm: &mut Alarm) {
         let mut wake = Wake::Look;
         loop {
+            self.parts.reporter.beat();
             let (begun, had_news) = (Instant::now(), self.trust.is_drawn_on());
             let word = self.parts.word.get();
             let result = match self.follow_peers(&word, wake, begun) {
@@ -135,6 +136,7 @@ impl<K: Kernel> Daemon<K> {
         // Once: a file that is written meanwhile must not put it off.
         let look = self.next_look();
         loop {
+            self.parts.reporter.beat();
             if !self.trust.is_drawn_on() {
                 self.write_files();
             }

@@ -189,7 +189,10 @@ async fn converse(client: TcpStream, health: Arc<Health>) {
 /// Go looks at the path only: any method will do.
 fn answer(request: &Request<Incoming>, health: &Health) -> Response<Full<Bytes>> {
     match request.uri().path() {
-        "/healthz" => text(StatusCode::OK, "flanneld is running".to_owned()),
+        "/healthz" => {
+            let (status, body) = alive(health.metrics.pulse.hangs_for());
+            text(status, body)
+        }
         "/readyz" => {
             let (status, body) = health.readiness().answer();
             text(status, body)
@@ -199,6 +202,17 @@ fn answer(request: &Request<Incoming>, health: &Health) -> Response<Full<Bytes>>
             Err(why) => text(StatusCode::INTERNAL_SERVER_ERROR, format!("bug: no figures: {why}\n")),
         },
         _ => text(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
+    }
+}
+
+/// Whether a restart could help: only if the loop hangs.
+fn alive(hangs_for: Option<Duration>) -> (StatusCode, String) {
+    match hangs_for {
+        None => (StatusCode::OK, "flanneld is running".to_owned()),
+        Some(age) => {
+            let words = format!("flanneld hangs: its loop has not come round for {} s\n", age.as_secs());
+            (StatusCode::SERVICE_UNAVAILABLE, words)
+        }
     }
 }
 

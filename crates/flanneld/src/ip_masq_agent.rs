@@ -1,6 +1,6 @@
 //! `flanneld ip-masq-agent`: stands in for kubernetes-sigs/ip-masq-agent, with its flags and its file.
 //!
-//! A small daemon of its own: one thread runs the loop, one listens to rules, one to the file, one to signals. It shares
+//! A small daemon of its own: one thread runs the loop, one listens to rules, one to the file. It shares
 //! nothing with the node daemon but the tools, and the two may run on one node.
 
 mod agent;
@@ -19,7 +19,7 @@ use tracing::{debug, error, info};
 
 use crate::culprits::{Culprits, Suspects};
 use crate::wake::{Alarm, Bell, Wake};
-use crate::{exit, logging, options, start};
+use crate::{exit, logging, options};
 use agent::Agent;
 use flags::{AgentOptions, AgentParsed};
 
@@ -27,36 +27,33 @@ use flags::{AgentOptions, AgentParsed};
 pub const NAME: &str = "ip-masq-agent";
 
 /// Runs the agent; gives the exit code and what is left to say.
-pub fn main(words: &[OsString]) -> (u8, String) {
+pub fn main(words: &[OsString], bell: Bell) -> (u8, String) {
     match flags::parse(words) {
         Ok(AgentParsed::Help) => (exit::FINE, flags::usage()),
         Ok(AgentParsed::Version) => (exit::FINE, format!("{}\n", options::VERSION)),
         Ok(AgentParsed::Status(options)) => status::print(&options),
-        Ok(AgentParsed::Run(options)) => run(options),
+        Ok(AgentParsed::Run(options)) => run(options, bell),
         Err(faults) => (exit::USAGE, flags::report(&faults)),
     }
 }
 
-fn run(options: AgentOptions) -> (u8, String) {
+fn run(options: AgentOptions, bell: Bell) -> (u8, String) {
     if let Err(fault) = logging::start(options.verbosity, options.log_format) {
         return (exit::USAGE, format!("{NAME} cannot start: {fault}\n"));
     }
-    match keep(options) {
+    match keep(options, bell) {
         Ok(()) => (exit::FINE, String::new()),
         Err(error) => (exit::FAILED, format!("{NAME} cannot start: {error:#}\n")),
     }
 }
 
-/// Keeps the rules until SIGTERM or SIGINT; they stay when it ends, as the original's do.
-fn keep(options: AgentOptions) -> anyhow::Result<()> {
+/// Keeps the rules until the end is rung; they stay when it ends, as the original's do.
+fn keep(options: AgentOptions, bell: Bell) -> anyhow::Result<()> {
     info!(version = options::VERSION, file = %options.config.display(), chain = options.chain, "{NAME} starts");
-    flannel_kernel::memory::use_one_pool();
-    let bell = Bell::default();
     let firewall = AgentFirewall::open();
     let culprits = Culprits::default();
     listen_to_rules(&firewall, &options.chain, (bell.clone(), culprits.clone()))?;
     folder_watch::start(&options.config, bell.clone());
-    listen_to_signals(bell.clone())?;
     Agent::new(options, firewall, Suspects::new(culprits)).run(&mut Alarm::new(bell));
     Ok(())
 }
@@ -93,14 +90,5 @@ fn listen_to_rules(
         .name("rule-watch".into())
         .spawn(listen)
         .context("no thread for the kernel's notices")?;
-    Ok(())
-}
-
-/// As process 1 of a container nobody is ended by a signal that it does not listen to.
-fn listen_to_signals(bell: Bell) -> anyhow::Result<()> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_io().build().context("no async runtime")?;
-    let work = move || runtime.block_on(start::stop_on_signal(bell));
-    thread::Builder::new().name("signals".into()).spawn(work).context("no thread for signals")?;
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! The node daemon: wires its threads together and turns results into exit codes.
 //!
 //! This thread runs the loop in blocking calls; one listens to the kernel, one to its rules, one to the subnet
-//! file; one runs the lease store, HTTP and signals on a small async runtime. They only ever say "look again" to each other.
+//! file, one to signals; one runs the lease store and HTTP on a small async runtime. They only ever say "look again"
+//! to each other.
 
 mod any_store;
 mod bridge_netfilter;
@@ -19,12 +20,14 @@ mod metrics;
 mod notify;
 mod options;
 mod planned;
+mod pulse;
 mod rare_file;
 mod reconcile;
 mod remembered;
 mod report;
 mod rule_means;
 mod start;
+mod stop;
 mod store_link;
 mod trust;
 mod wake;
@@ -33,6 +36,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use options::{Options, Parsed, Source};
+use wake::Bell;
 
 /// The exit codes, in one place.
 mod exit {
@@ -45,30 +49,39 @@ mod exit {
 }
 
 fn main() -> ExitCode {
-    let source = Source::of_this_process();
-    let (code, text) = match source.words.split_first() {
-        Some((word, rest)) if word == ip_masq_agent::NAME => ip_masq_agent::main(rest),
-        _ => node_daemon(&source),
+    flannel_kernel::memory::use_one_pool();
+    let bell = Bell::default();
+    let (code, text) = match stop::on_signal(bell.clone()) {
+        Ok(()) => chosen_mode(bell),
+        Err(error) => (exit::FAILED, format!("flanneld cannot start: signals cannot be heard: {error}\n")),
     };
     // Nobody is left to be told of a standard error that is gone.
     let _ = std::io::stderr().write_all(text.as_bytes());
     ExitCode::from(code)
 }
 
-fn node_daemon(source: &Source) -> (u8, String) {
+fn chosen_mode(bell: Bell) -> (u8, String) {
+    let source = Source::of_this_process();
+    match source.words.split_first() {
+        Some((word, rest)) if word == ip_masq_agent::NAME => ip_masq_agent::main(rest, bell),
+        _ => node_daemon(&source, &bell),
+    }
+}
+
+fn node_daemon(source: &Source, bell: &Bell) -> (u8, String) {
     match options::parse(source) {
         Ok(Parsed::Help) => (exit::FINE, options::usage("flanneld")),
         Ok(Parsed::Version) => (exit::FINE, format!("{}\n", options::VERSION)),
-        Ok(Parsed::Run(options)) => run(*options),
+        Ok(Parsed::Run(options)) => run(*options, bell),
         Err(faults) => (exit::USAGE, options::report(&faults)),
     }
 }
 
-fn run(options: Options) -> (u8, String) {
+fn run(options: Options, bell: &Bell) -> (u8, String) {
     if let Err(fault) = logging::start(options.verbosity, options.log_format) {
         return (exit::USAGE, format!("flanneld cannot start: {fault}\n"));
     }
-    match start::run(options) {
+    match start::run(options, bell) {
         Ok(()) => (exit::FINE, String::new()),
         Err(error) => (exit::FAILED, format!("flanneld cannot start: {error:#}\n")),
     }

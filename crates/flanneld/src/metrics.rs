@@ -14,6 +14,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
+use crate::pulse::Pulse;
+
 /// The media type of [`Metrics::text`].
 pub const MEDIA_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -28,6 +30,8 @@ pub struct Metrics {
     changes: Family<ByKindAndVerb, Counter>,
     settle: Histogram,
     last_word: LastWord,
+    /// Whether the loop comes round.
+    pub pulse: Pulse,
     // Labels are static texts so that no peer can make up series without end.
     reasons: Mutex<BTreeMap<&'static str, usize>>,
 }
@@ -62,6 +66,7 @@ impl Default for Metrics {
             // From a millisecond to half a minute: an idle look, and a thousand peers on a busy machine.
             settle: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
             last_word: LastWord::default(),
+            pulse: Pulse::default(),
             reasons: Mutex::default(),
             registry,
         };
@@ -83,6 +88,7 @@ impl Metrics {
         registry.register("flannel_changes", "Changes made on this node", self.changes.clone());
         registry.register("flannel_settle_seconds", "Time to make the node as desired", self.settle.clone());
         registry.register_collector(Box::new(self.last_word.clone()));
+        registry.register_collector(Box::new(self.pulse.clone()));
         self
     }
 
@@ -145,22 +151,38 @@ struct LastWord(Arc<Mutex<Option<Instant>>>);
 impl Collector for LastWord {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let Some(at) = *self.0.lock().unwrap_or_else(PoisonError::into_inner) else { return Ok(()) };
-        let age = ConstGauge::new(at.elapsed().as_secs_f64());
         let help = "Time since the lease store was heard";
-        let name = "flannel_store_last_word_age_seconds";
-        age.encode(encoder.encode_descriptor(name, help, None, age.metric_type())?)
+        encode_age(&mut encoder, "flannel_store_last_word_age_seconds", help, at.elapsed())
     }
+}
+
+impl Collector for Pulse {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let help = "Time since the loop came round: a minute at most, unless it hangs";
+        encode_age(&mut encoder, "flannel_loop_age_seconds", help, self.age())
+    }
+}
+
+fn encode_age(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    age: Duration,
+) -> Result<(), fmt::Error> {
+    let age = ConstGauge::new(age.as_secs_f64());
+    age.encode(encoder.encode_descriptor(name, help, None, age.metric_type())?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The lines that are figures, without the buckets of the histogram.
+    /// The lines that are figures, without the buckets of the histogram and the age of the loop, which grows.
     fn figures(metrics: &Metrics) -> Vec<String> {
         let text = metrics.text().unwrap();
         assert!(text.ends_with("# EOF\n"), "{text}");
-        let plain = |line: &&str| !line.starts_with('#') && !line.contains("_bucket");
+        let varies = |line: &str| line.contains("_bucket") || line.starts_with("flannel_loop_age");
+        let plain = |line: &&str| !line.starts_with('#') && !varies(line);
         let mut figures: Vec<_> = text.lines().filter(plain).map(str::to_owned).collect();
         figures.sort();
         figures

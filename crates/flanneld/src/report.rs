@@ -91,6 +91,11 @@ impl Reporter {
         }
     }
 
+    /// Tells that the loop comes round.
+    pub fn beat(&self) {
+        self.health.metrics.pulse.beat();
+    }
+
     /// Tells which interface was chosen, and why.
     pub fn tell_choice(&self, choice: &Choice) {
         let Underlay { link, mtu, public, .. } = &choice.underlay;

@@ -1,4 +1,4 @@
-//! Starts the threads of the daemon and runs the loop until a signal ends it.
+//! Starts the threads of the daemon and runs the loop until the end is rung.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -15,7 +15,6 @@ use flannel_plan::family::ByFamily;
 use flannel_plan::report::{NodeReport, report_path};
 use flannel_plan::subnet_env::{previous_networks, previous_subnets};
 use ipnet::IpNet;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
@@ -35,14 +34,12 @@ use crate::wake::{Alarm, Bell, Wake};
 /// `state.json` is read by people and probes: a second old is new enough.
 const REPORT_PAUSE: Duration = Duration::from_secs(1);
 
-/// Runs the daemon until SIGTERM or SIGINT.
-pub fn run(options: Options) -> anyhow::Result<()> {
+/// Runs the daemon until the end is rung.
+pub fn run(options: Options, bell: &Bell) -> anyhow::Result<()> {
     info!(version = env!("CARGO_PKG_VERSION"), node = %options.owner, "flanneld starts");
     options.warnings.iter().for_each(|warning| warn!("{warning}"));
-    flannel_kernel::memory::use_one_pool();
     let health = Arc::new(Health::default());
     let listener = options.healthz.map(http::bind).transpose()?;
-    let bell = Bell::default();
     let mut kernel = Linux::open().context("no netlink socket to the kernel")?;
     let interest =
         Arc::new(RwLock::new(Interest { own_ports: vec![kernel.port_id()], ..Interest::default() }));
@@ -61,14 +58,14 @@ pub fn run(options: Options) -> anyhow::Result<()> {
         word: word.clone(),
         bell: bell.clone(),
     };
-    start_edge(Edge { health: Arc::clone(&health), listener, bell: bell.clone(), link }, &options)?;
+    start_edge(Edge { health: Arc::clone(&health), listener, link }, &options)?;
     let state_file = report_path(&options.subnet_file);
     let earlier = earlier_networks(Path::new(&state_file), Path::new(&options.subnet_file));
     let state_file = RareFile::new(state_file, REPORT_PAUSE);
     let reporter = Reporter::new(health, Supervisor::from_environment(), state_file, standing, culprits);
     let options = Arc::new(options);
     let parts = Parts { options, kernel, word, wanted, interest, reporter, remembered, earlier };
-    Daemon::new(parts).run(&mut Alarm::new(bell));
+    Daemon::new(parts).run(&mut Alarm::new(bell.clone()));
     Ok(())
 }
 
@@ -160,7 +157,6 @@ fn watch_rules(own_port: Option<u32>, bell: Bell, culprits: Culprits) {
 struct Edge {
     health: Arc<Health>,
     listener: Option<TcpListener>,
-    bell: Bell,
     link: Link,
 }
 
@@ -177,7 +173,7 @@ fn start_edge(edge: Edge, options: &Options) -> anyhow::Result<()> {
 }
 
 async fn run_edge(edge: Edge, store: AnyStore) {
-    let Edge { health, listener, bell, link } = edge;
+    let Edge { health, listener, link } = edge;
     if let Some(listener) = listener {
         tokio::spawn(async move {
             if let Err(error) = http::serve(listener, health).await {
@@ -185,21 +181,5 @@ async fn run_edge(edge: Edge, store: AnyStore) {
             }
         });
     }
-    tokio::spawn(stop_on_signal(bell));
     store_link::run(store, link).await;
-}
-
-/// Rings for the end when somebody asks for it.
-pub async fn stop_on_signal(bell: Bell) {
-    let (Ok(mut terminate), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        error!("signals cannot be heard: end flanneld with SIGKILL, which is just as safe");
-        return;
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    bell.ring(Wake::Stop);
 }

@@ -24,3 +24,4 @@ mod restart;
 mod rules;
 mod scale;
 mod side_by_side;
+mod stop;
