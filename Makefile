@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench peers test-speed test-vm test-peers fuzz fuzz-build build clean programs shipped pinned lab-programs cni-programs store-programs fuzz-tools
+.PHONY: help demo test lint bench peers test-speed test-bare test-vm test-peers fuzz fuzz-build build clean programs shipped pinned lab-programs cni-programs store-programs fuzz-tools
 # Verbs share the target folder, so `make lint test` runs them one after the other.
 .NOTPARALLEL:
 
@@ -71,6 +71,9 @@ test-peers: programs lab-programs cni-programs store-programs peers ## run the t
 	@scripts/unpack-packages target/peers/firewalld firewalld
 	ETCD="$(CURDIR)/target/peers/bin/etcd" cargo test -p rule-tests --test rules -- --peers
 
+test-bare: ## try demo and test in a fresh Debian that has nothing but make, git and Rust (root, not in CI)
+	scripts/as-root scripts/test-bare
+
 test-vm: programs lab-programs cni-programs ## run on Debian's kernel, in a virtual machine, what this one may lack
 	scripts/test-vm
 
@@ -99,7 +102,7 @@ shipped: pinned
 	cargo build --profile cni --target $(STATIC) -p flannel-cni
 
 pinned:
-	@scripts/need-packages cc:gcc
+	@scripts/need-packages cc:gcc /usr/include/stdlib.h:libc6-dev
 	@scripts/need-rust pinned
 
 lab-programs:
