@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// An answer that takes longer than this is none.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Asks 127.0.0.1 in the network of the calling thread; gives the status code and the body.
 pub(crate) fn get(port: u16, path: &str) -> io::Result<(u16, String)> {

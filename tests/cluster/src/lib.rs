@@ -25,7 +25,7 @@ pub use daemon::{Daemon, flanneld_path};
 pub use lease::{Leases, PeerLease};
 pub use notices::Notices;
 pub use pace::{Chance, cpu_time};
-pub use picture::{Picture, healed, vxlan_mac};
+pub use picture::{BEFORE_A_SAFETY_LOOK, Picture, healed, vxlan_mac};
 pub use said::{Metrics, is_ready, metrics, readyz, state};
 pub use traffic::{PingFlood, Stream, Toll, ping_all, ping_pairs};
 

@@ -79,12 +79,16 @@ fn is_somebodys_choice(line: &str) -> bool {
     !own
 }
 
+/// Far longer than a repair takes on a machine with other work, and shorter than the pause between two safety looks:
+/// a repair that needed one of those is a failure. How long repairs take is for the benches.
+pub const BEFORE_A_SAFETY_LOOK: Duration = Duration::from_secs(30);
+
 /// Breaks something on a node and waits until the node is as it was; gives the time that took.
 pub fn healed(node: &Node, what: &str, breaking: impl FnOnce()) -> Duration {
     let before = Picture::of(node);
     breaking();
     let start = Instant::now();
-    let took = wait_for(what, Duration::from_secs(2), || match before.changes_to(&Picture::of(node)) {
+    let took = wait_for(what, BEFORE_A_SAFETY_LOOK, || match before.changes_to(&Picture::of(node)) {
         same if same.is_empty() => Ok(start.elapsed()),
         changes => Err(changes.join("\n")),
     });

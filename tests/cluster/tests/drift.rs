@@ -2,13 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::time::Duration;
 
-use cluster_tests::{Cluster, VXLAN_DUAL, healed, metrics, ping_all, state, vxlan_mac, wait_until};
+use cluster_tests::{
+    BEFORE_A_SAFETY_LOOK, Cluster, VXLAN_DUAL, healed, metrics, ping_all, state, vxlan_mac, wait_until,
+};
 use flannel_lab::Node;
-
-/// Longer than any repair takes on a busy machine; how long it takes on a quiet one is for the benches.
-const LONGEST: Duration = Duration::from_secs(1);
 
 const HOST_GW_DUAL: &str = r#"{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:244::/48","Backend":{"Type":"host-gw"}}"#;
 
@@ -168,7 +166,6 @@ pub fn check(node: &Node, breaks: Vec<Break>) {
         let before = repairs_by_kind(node);
         let took = healed(node, what, || how.iter().for_each(|how| act(node, how)));
         println!("{}: {what} ({}): whole again after {took:?}", node.name(), how.join(", "));
-        assert!(took < LONGEST, "{what}: {took:?}");
         wait_until(&format!("the repair to be counted: {what}"), || judge(&before, node, &repairs));
     }
 }
@@ -275,7 +272,7 @@ fn the_subnet_file_is_put_back_when_it_or_its_folder_is_removed_or_overwritten()
             found => Err(format!("{found:?}")),
         });
         println!("{what}: back after {:?}", start.elapsed());
-        assert!(start.elapsed() < LONGEST, "{what}: {:?}", start.elapsed());
+        assert!(start.elapsed() < BEFORE_A_SAFETY_LOOK, "{what}: {:?}", start.elapsed());
     }
     wait_until("the file to be named among the repairs", || {
         let named = state(node)["repairs"].to_string();

@@ -210,7 +210,7 @@ fn lose(node: &Node, network: Network, losses: &[(&str, Loss)]) {
         if node.names_of_netns().contains(&pod.id) {
             node.remove_netns(&pod.id);
         }
-        let difference = node.difference(&peace, std::time::Duration::from_secs(5));
+        let difference = node.difference(&peace, std::time::Duration::from_secs(20));
         if !difference.is_empty() {
             left.push((what, difference));
             peace = node.scan();

@@ -30,7 +30,8 @@ fn the_api_server_is_away_for_a_minute() {
     kubernetes.wait_served().unwrap();
     let took = fleet.time_to_follow_node(&NodeObject::v4(250));
     tell(format!("a new node is followed {took:?} after the API server's return"));
-    assert!(took < Duration::from_secs(2));
+    // Not after a pause that grew with the minute.
+    assert!(took < LONG / 2);
     calm.held();
 }
 
