@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
@@ -14,6 +15,10 @@ use super::go_flanneld;
 const LIMIT: Duration = Duration::from_secs(120);
 const CHANGES: u32 = 100;
 const SIGNS_OF_LIFE: u32 = 200;
+/// So long after a change our daemon looks at everything; a change a little later meets that look, unless it is over.
+const UNTIL_A_LOOK: Duration = Duration::from_secs(1);
+/// Changes that come 0, 2, 4 … ms after a look was due.
+const BESIDE_A_LOOK: u32 = 50;
 /// How long nothing must happen until something is over.
 const QUIET: Duration = Duration::from_millis(300);
 const DEVICE: &str = "flannel.1";
@@ -49,23 +54,32 @@ pub struct Cost {
     pub heartbeat_bytes: f64,
     /// What that sign is.
     pub sign: &'static str,
-    /// From a change's request to the kernel, sorted.
+    /// From a change's request to the kernel, one after the other, sorted.
     pub changes: Vec<Duration>,
+    /// The same for changes that come when everything is looked at.
+    pub beside_looks: Vec<Duration>,
 }
 
 impl Cost {
     /// A percentile of the changes, in milliseconds.
     pub fn percentile(&self, percent: usize) -> f64 {
-        let last = self.changes.len().saturating_sub(1);
-        self.changes.get(last * percent / 100).map_or(f64::NAN, |time| time.as_secs_f64() * 1000.0)
+        percentile(&self.changes, percent)
     }
+}
+
+/// A percentile of sorted times, in milliseconds.
+pub fn percentile(times: &[Duration], percent: usize) -> f64 {
+    let last = times.len().saturating_sub(1);
+    times.get(last * percent / 100).map_or(f64::NAN, |time| time.as_secs_f64() * 1000.0)
 }
 
 /// What our daemon costs, and then Go's if there is one.
 pub fn costs(place: &mut impl Place, peers: u32) -> anyhow::Result<Vec<Cost>> {
     let mut costs = vec![cost(place, None, peers, 1).context("ours")?];
     if let Some(go) = go_flanneld() {
-        costs.push(cost(place, Some(go), peers, 1 + CHANGES.max(SIGNS_OF_LIFE)).context("Go's")?);
+        costs.push(
+            cost(place, Some(go), peers, 1 + (CHANGES + BESIDE_A_LOOK).max(SIGNS_OF_LIFE)).context("Go's")?,
+        );
     }
     Ok(costs)
 }
@@ -86,6 +100,13 @@ fn cost(place: &mut impl Place, program: Option<PathBuf>, peers: u32, first: u32
         .map(|number| one_change(place, number * 7, first + number))
         .collect::<anyhow::Result<Vec<_>>>()?;
     changes.sort();
+    let mut beside_looks = (0..BESIDE_A_LOOK)
+        .map(|number| {
+            thread::sleep(UNTIL_A_LOOK + Duration::from_millis(2) * number);
+            one_change(place, number * 11, first + CHANGES + number)
+        })
+        .collect::<anyhow::Result<Vec<_>>>()?;
+    beside_looks.sort();
     let heartbeat_bytes = one_sign_of_life(place, first)?;
     let cost = Cost {
         settle,
@@ -95,6 +116,7 @@ fn cost(place: &mut impl Place, program: Option<PathBuf>, peers: u32, first: u32
         heartbeat_bytes,
         sign: place.sign(),
         changes,
+        beside_looks,
     };
     let node = place.node()?;
     node.stop_flanneld(Signal::KILL)?;

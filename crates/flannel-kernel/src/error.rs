@@ -25,6 +25,13 @@ pub struct LookError {
     pub why: Refusal,
 }
 
+impl LookError {
+    /// Whether the look was only ended for something more urgent.
+    pub fn gave_way(&self) -> bool {
+        self.why.is(Errno::CANCELED)
+    }
+}
+
 /// Why a change could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {

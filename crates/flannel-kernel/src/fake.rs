@@ -12,10 +12,11 @@ use flannel_plan::rules::found::RuleLook;
 use flannel_plan::rules::observed::RuleScope;
 use flannel_plan::rules::{RuleTable, TableId};
 use flannel_plan::state::{Address, Item, Key, Link};
+use rustix::io::Errno;
 
 use crate::firewall::rules::Rules;
 use crate::linux::is_in_scope;
-use crate::{ApplyError, Failure, Kernel, LookError, Refusal};
+use crate::{ApplyError, Failure, Kernel, LookError, Refusal, Urgent};
 
 /// A kernel in memory.
 #[derive(Clone, Debug, Default)]
@@ -31,6 +32,14 @@ pub struct Fake {
 }
 
 impl Kernel for Fake {
+    fn look_unless(&mut self, scope: &Scope, urgent: Urgent) -> Result<Look, LookError> {
+        if urgent() {
+            let why = Refusal { errno: Errno::CANCELED, message: None };
+            return Err(LookError { what: "the kernel".to_owned(), why });
+        }
+        self.look(scope)
+    }
+
     fn look(&mut self, scope: &Scope) -> Result<Look, LookError> {
         let mut look = self.now.clone();
         self.rule_scope = scope.rules();

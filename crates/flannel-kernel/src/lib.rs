@@ -32,6 +32,8 @@ mod vxlan;
 pub mod watch;
 pub mod wiring;
 
+use std::sync::Arc;
+
 use flannel_plan::diff::Change;
 use flannel_plan::look::{Look, Scope};
 
@@ -41,10 +43,17 @@ pub use error::{ApplyError, Failure, LookError};
 pub use linux::Linux;
 pub use netlink::Refusal;
 
+/// Whether something is more urgent than a look.
+pub type Urgent = Arc<dyn Fn() -> bool + Send + Sync>;
+
 /// What there is, and a way to change it.
 pub trait Kernel {
     /// Finds out what is there; whose it is, is for others to say.
     fn look(&mut self, scope: &Scope) -> Result<Look, LookError>;
+
+    /// The same, but gives way to what is more urgent: then the error [says so](LookError::gave_way). Thousands of
+    /// objects take longer to dump than a new peer should wait.
+    fn look_unless(&mut self, scope: &Scope, urgent: Urgent) -> Result<Look, LookError>;
 
     /// Applies the changes in order; goes on after a failure, and returns all failures.
     fn apply(&mut self, changes: &[Change]) -> Vec<Failure>;

@@ -11,7 +11,7 @@ use crate::apply::Applying;
 use crate::firewall::rules::Rules;
 use crate::names::Names;
 use crate::netlink::{Refusal, Socket};
-use crate::{Failure, Kernel, LookError, address, file, link, neighbour, route, sysctl};
+use crate::{Failure, Kernel, LookError, Urgent, address, file, link, neighbour, route, sysctl};
 
 /// The kernel of this machine, in one network namespace.
 ///
@@ -19,6 +19,9 @@ use crate::{Failure, Kernel, LookError, address, file, link, neighbour, route, s
 /// kernel settings are looked up by thread.
 pub struct Linux {
     socket: Socket,
+    /// For looks that give way: a dump that is left in the middle takes its socket along, and this one's port is in
+    /// no notice.
+    spare: Option<Socket>,
     /// How much was found at the last look: the next one finds about as much.
     last: Sizes,
     /// The rules, opened by the first who asks for them, and whose they are.
@@ -37,7 +40,8 @@ impl Linux {
     /// Opens a way to the kernel, in the namespace of this thread.
     pub fn open() -> Result<Self, LookError> {
         let socket = Socket::open().map_err(because("a netlink socket"))?;
-        Ok(Self { socket, last: Sizes::default(), rules: None, rule_scope: RuleScope::default() })
+        let (last, rule_scope) = (Sizes::default(), RuleScope::default());
+        Ok(Self { socket, spare: None, last, rules: None, rule_scope })
     }
 
     /// The number by which notices name us as their cause.
@@ -92,6 +96,19 @@ impl Kernel for Linux {
             look.rules = self.rules().look(system);
         }
         Ok(look)
+    }
+
+    fn look_unless(&mut self, scope: &Scope, urgent: Urgent) -> Result<Look, LookError> {
+        let mut spare = match self.spare.take() {
+            Some(spare) => spare,
+            None => Socket::open().map_err(because("a netlink socket"))?,
+        };
+        spare.give_way_to(urgent);
+        std::mem::swap(&mut self.socket, &mut spare);
+        let look = self.look(scope);
+        std::mem::swap(&mut self.socket, &mut spare);
+        self.spare = look.is_ok().then_some(spare);
+        look
     }
 
     fn apply(&mut self, changes: &[Change]) -> Vec<Failure> {

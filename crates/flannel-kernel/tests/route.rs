@@ -3,7 +3,10 @@
 
 mod sandbox;
 
-use flannel_kernel::Linux;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use flannel_kernel::{Kernel, Linux, Urgent};
 use flannel_plan::diff::Change;
 use flannel_plan::look::RouteFact;
 use flannel_plan::state::{Item, PROTOCOL_BOOT, Route, RouteKind};
@@ -219,5 +222,30 @@ fn a_route_through_a_cable_that_is_out_is_the_same_route() {
         sh("ip link set far down");
         until("the kernel has noticed", || sh("ip route show default").contains("linkdown"));
         assert_eq!(look(kernel).routes, before);
+    });
+}
+
+#[test]
+fn a_look_gives_way_in_the_middle_and_the_next_one_is_whole() {
+    with_flannel_1(|kernel| {
+        // More than the kernel tells at once.
+        let many = (0..5000).map(|n| format!("route add 10.{}.{}.0/24 dev nic\n", 128 + n / 250, n % 250));
+        std::fs::write("/run/many", many.collect::<String>()).unwrap();
+        sh("ip -batch /run/many");
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = |limit: usize| -> Urgent {
+            let asked = Arc::clone(&asked);
+            Arc::new(move || asked.fetch_add(1, Ordering::Relaxed) >= limit)
+        };
+        let whole = kernel.look_unless(&scope(), count(usize::MAX)).unwrap().routes;
+        assert!(whole.len() > 5000);
+        let questions = asked.swap(0, Ordering::Relaxed);
+        for limit in [0, questions / 2] {
+            let given_up = kernel.look_unless(&scope(), count(limit)).map(drop).unwrap_err();
+            assert!(given_up.gave_way(), "{given_up}");
+            assert_eq!(asked.swap(0, Ordering::Relaxed), limit + 1);
+            let again = kernel.look_unless(&scope(), Arc::new(|| false)).unwrap().routes;
+            assert!(again == whole && look(kernel).routes == whole);
+        }
     });
 }

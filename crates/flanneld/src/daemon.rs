@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use flannel_kernel::Kernel;
 use flannel_kernel::watch::{Interest, OwnEntry};
+use flannel_kernel::{Kernel, LookError, Urgent};
 use flannel_plan::backend;
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::desired;
@@ -15,7 +15,7 @@ use flannel_plan::family::ByFamily;
 use flannel_plan::firewall::Firewall;
 use flannel_plan::inputs::{Inputs, NodeOptions};
 use flannel_plan::link_name::LinkName;
-use flannel_plan::look::Scope;
+use flannel_plan::look::{Look, Scope};
 use flannel_plan::ownership::{self, Observed};
 use flannel_plan::rules::System;
 use flannel_plan::state::{Item, Key};
@@ -111,10 +111,19 @@ impl<K: Kernel> Daemon<K> {
             let word = self.parts.word.get();
             let result = match self.follow_peers(&word, wake, begun) {
                 Some(settlement) => Ok(settlement),
-                None => self.pass(&word, begun),
+                None => {
+                    // A look for which only time asked is due again soon.
+                    let gives_way = wake == Wake::Time && self.trust.holds(begun);
+                    self.pass(&word, gives_way.then(|| alarm.urgency()), begun)
+                }
             };
+            if result.as_ref().is_err_and(NotYet::gave_way) {
+                wake = Wake::Store;
+                continue;
+            }
             let pass = Pass { result, took: begun.elapsed() };
-            alarm.note_pass(pass.took, pass.result.as_ref().map_or(1, |settlement| settlement.looks));
+            let looks = pass.result.as_ref().map_or(1, |settlement| settlement.looks);
+            alarm.note_pass(pass.took, looks, &self.trust);
             self.plan_retry(&pass.result);
             let has_news = |settlement: &Settlement| had_news || !settlement.done.is_empty();
             let leaves_memory = pass.result.as_ref().is_ok_and(|end| end.looks > 0 && has_news(end));
@@ -143,7 +152,7 @@ impl<K: Kernel> Daemon<K> {
             let turn = self.files_due().map_or(look, |due| due.min(look));
             match alarm.wait(turn) {
                 Some(wake) => return wake,
-                None if turn == look => return Wake::Look,
+                None if turn == look => return Wake::Time,
                 None => {}
             }
         }
@@ -184,8 +193,8 @@ impl<K: Kernel> Daemon<K> {
     }
 
     /// One pass: everything from the store's last word to a settled kernel.
-    fn pass(&mut self, word: &Word, now: Instant) -> Result<Settlement, NotYet> {
-        self.trust = Trust::default();
+    fn pass(&mut self, word: &Word, urgent: Option<Urgent>, now: Instant) -> Result<Settlement, NotYet> {
+        let trust = std::mem::take(&mut self.trust);
         self.parts.reporter.suspects.hear();
         let snapshot = word.snapshot.as_ref().ok_or_else(|| NotYet::NoWord(word.read_trouble.clone()))?;
         let in_force = InForce::of(snapshot, self.planned.as_ref())?;
@@ -195,7 +204,10 @@ impl<K: Kernel> Daemon<K> {
         let mut firewall = self.firewall(config, now);
         let scope = desired::scope(&self.node, config, &subnets, &self.parts.earlier);
         let scope = Scope { system: firewall.system, ..scope };
-        let look = self.parts.kernel.look(&scope)?;
+        let look = match urgent {
+            Some(urgent) => self.look_unless(&scope, urgent, trust)?,
+            None => self.parts.kernel.look(&scope)?,
+        };
         firewall.notes.extend(self.bridges.notes(&look, &subnets, now));
         let wishes = Wished { options: &self.parts.options, config, public: &snapshot.public };
         let choice = gather::choose_underlay(&wishes, &look, &scope.links, self.underlay.as_ref());
@@ -220,6 +232,15 @@ impl<K: Kernel> Daemon<K> {
         }
         let removal = if word.is_remembered { Admission::Unproven } else { Admission::Made };
         self.settle(before.as_ref(), observed, removal, now)
+    }
+
+    /// A look that gives way to news of peers, which are followed without one as if it had not begun.
+    fn look_unless(&mut self, scope: &Scope, urgent: Urgent, trust: Trust) -> Result<Look, LookError> {
+        let look = self.parts.kernel.look_unless(scope, urgent);
+        if look.as_ref().is_err_and(LookError::gave_way) {
+            self.trust = trust;
+        }
+        look
     }
 
     /// What rules are held with under a net-conf.

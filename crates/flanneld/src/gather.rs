@@ -42,6 +42,13 @@ pub enum NotYet {
     Look(#[from] flannel_kernel::LookError),
 }
 
+impl NotYet {
+    /// Whether a look was only ended for something more urgent.
+    pub fn gave_way(&self) -> bool {
+        matches!(self, Self::Look(error) if error.gave_way())
+    }
+}
+
 fn because(trouble: &Option<String>) -> String {
     trouble.as_ref().map(|trouble| format!(": {trouble}")).unwrap_or_default()
 }

@@ -3,6 +3,10 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use flannel_kernel::Urgent;
+
+use crate::trust::Trust;
+
 /// How long it must be quiet before a burst counts as over.
 const QUIET: Duration = Duration::from_millis(2);
 /// How long a burst is waited for at most.
@@ -17,7 +21,9 @@ const LONGEST_REST: Duration = Duration::from_millis(50);
 pub enum Wake {
     /// Something may have changed in the store.
     Store,
-    /// Something may have changed in the kernel, or just time passed.
+    /// Nothing: it is time for a look all the same.
+    Time,
+    /// Something may have changed in the kernel.
     Look,
     /// The daemon is to end.
     Stop,
@@ -60,20 +66,32 @@ impl Bell {
 #[derive(Debug)]
 pub struct Alarm {
     bell: Bell,
+    /// Before this, nothing is done about the kernel's notices,
     rested_at: Instant,
+    /// and before this nothing about the store's news.
+    news_at: Instant,
 }
 
 impl Alarm {
     /// Listens to the bell that every source of wake-ups rings.
     pub fn new(bell: Bell) -> Self {
-        Self { bell, rested_at: Instant::now() }
+        let now = Instant::now();
+        Self { bell, rested_at: now, news_at: now }
     }
 
-    /// Notes how long a pass took, so that passes never eat a whole core. One without a look is short, and somebody
-    /// waits for the next.
-    pub fn note_pass(&mut self, took: Duration, looks: u32) {
+    /// Whether something was rung that a look gives way to, for those who look.
+    pub fn urgency(&self) -> Urgent {
+        let bell = self.bell.clone();
+        Arc::new(move || matches!(*bell.lock(), Some(Wake::Store | Wake::Stop)))
+    }
+
+    /// Notes how long a pass took, so that passes never eat a whole core. News of the store for which nobody has to
+    /// look are short work, and somebody waits for them: a look keeps them from nothing.
+    pub fn note_pass(&mut self, took: Duration, looks: u32, trust: &Trust) {
+        let now = Instant::now();
         let rest = if looks > 0 { took * REST } else { took };
-        self.rested_at = Instant::now() + rest.min(LONGEST_REST);
+        self.rested_at = now + rest.min(LONGEST_REST);
+        self.news_at = if looks > 0 && trust.holds(now) { now } else { self.rested_at };
     }
 
     /// Waits for the next wake-up; a burst of wake-ups is one. None if `latest` comes before.
@@ -85,7 +103,8 @@ impl Alarm {
         let begun = Instant::now();
         while greatest != Wake::Stop {
             let now = Instant::now();
-            let rest = self.rested_at.saturating_duration_since(now);
+            let rested_at = if greatest == Wake::Store { self.news_at } else { self.rested_at };
+            let rest = rested_at.saturating_duration_since(now);
             let burst_left = (begun + LONGEST_BURST).saturating_duration_since(now);
             // Notices of the kernel come in bursts; the store tells many news at once, and somebody waits for them.
             let quiet = if greatest == Wake::Store { Duration::ZERO } else { QUIET.min(burst_left) };
@@ -104,6 +123,7 @@ impl Alarm {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reconcile::Settlement;
 
     fn alarm() -> (Bell, Alarm) {
         let bell = Bell::default();
@@ -132,6 +152,25 @@ mod tests {
         ] {
             burst.iter().for_each(|wake| bell.ring(*wake));
             assert_eq!(alarm.wait(later), Some(greatest));
+        }
+    }
+
+    #[test]
+    fn a_look_keeps_news_waiting_only_if_they_need_another_look() {
+        let (_bell, mut alarm) = alarm();
+        alarm.note_pass(LONGEST_REST, 1, &Trust::after(&Settlement::default()));
+        assert!(alarm.news_at <= Instant::now() && alarm.rested_at > alarm.news_at);
+        alarm.note_pass(LONGEST_REST, 1, &Trust::default());
+        assert_eq!(alarm.news_at, alarm.rested_at);
+    }
+
+    #[test]
+    fn a_look_gives_way_to_news_and_to_the_end_but_not_to_notices() {
+        let (bell, alarm) = alarm();
+        let is_urgent = alarm.urgency();
+        for (wake, expected) in [(Wake::Store, true), (Wake::Look, false), (Wake::Stop, true)] {
+            bell.ring(wake);
+            assert_eq!(is_urgent(), expected, "{wake:?}");
         }
     }
 

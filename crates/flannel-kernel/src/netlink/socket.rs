@@ -15,6 +15,7 @@ use rustix::net::{
 };
 
 use super::{Attributes, Outbox, Received, Refusal, messages};
+use crate::Urgent;
 use crate::abi::{
     NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_CAPPED,
     NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_ECHO, NLMSG_DONE, NLMSG_ERROR, NLMSGERR_ATTR_MSG, SOL_NETLINK,
@@ -45,6 +46,8 @@ pub(crate) struct Socket {
     port: u32,
     sequence: u32,
     inbox: Box<[u8]>,
+    /// What a dump gives way to.
+    urgent: Option<Urgent>,
     /// Closed after `fd`, as fields are in their order: see `close_in_background`.
     parting: Option<OwnedFd>,
 }
@@ -71,12 +74,18 @@ impl Socket {
             sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER)?;
         }
         sockopt::set_socket_timeout(&fd, sockopt::Timeout::Recv, Some(PATIENCE))?;
-        Ok(Self { fd, port, sequence: 0, inbox: vec![0; INBOX].into(), parting: None })
+        Ok(Self { fd, port, sequence: 0, inbox: vec![0; INBOX].into(), urgent: None, parting: None })
     }
 
     /// The number by which notices name this socket as their cause.
     pub(crate) fn port_id(&self) -> u32 {
         self.port
+    }
+
+    /// Lets dumps end with ECANCELED as soon as something is more urgent. The kernel goes on with such a dump whenever
+    /// the socket is read, and takes no other: the socket is of no more use.
+    pub(crate) fn give_way_to(&mut self, urgent: Urgent) {
+        self.urgent = Some(urgent);
     }
 
     /// Sends one request and waits for its end.
@@ -166,6 +175,9 @@ impl Socket {
         let sequence = self.send(&mut request)?;
         let mut consistency = Consistency::Whole;
         loop {
+            if self.urgent.as_ref().is_some_and(|is_urgent| is_urgent()) {
+                return Err(Errno::CANCELED.into());
+            }
             for message in messages(self.receive()?).filter(|message| message.sequence == sequence) {
                 if message.flags & NLM_F_DUMP_INTR != 0 {
                     consistency = Consistency::Interrupted;

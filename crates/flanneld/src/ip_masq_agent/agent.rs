@@ -19,6 +19,7 @@ use super::file::{self, Followed, News, Said};
 use super::flags::AgentOptions;
 use crate::culprits::{Kinds, Suspects};
 use crate::damper::{Advice, Damper};
+use crate::trust::Trust;
 use crate::wake::{Alarm, Wake};
 
 /// What a host without any way to keep rules is told.
@@ -61,7 +62,7 @@ impl Agent {
             let begun = Instant::now();
             let depth = if begun >= thorough { Depth::Thorough } else { Depth::Usual };
             self.pass(depth, begun);
-            alarm.note_pass(begun.elapsed(), 1);
+            alarm.note_pass(begun.elapsed(), 1, &Trust::default());
             if depth == Depth::Thorough {
                 thorough = begun + self.resync();
             }

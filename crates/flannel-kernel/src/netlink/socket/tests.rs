@@ -28,7 +28,7 @@ fn socket_with(answers: Vec<Vec<Answer>>) -> Socket {
             }
         }
     });
-    Socket { fd: ours, port: 0, sequence: 0, inbox: vec![0; INBOX].into(), parting: None }
+    Socket { fd: ours, port: 0, sequence: 0, inbox: vec![0; INBOX].into(), urgent: None, parting: None }
 }
 
 fn entry(flags: u16, value: u8) -> Answer {
