@@ -8,7 +8,8 @@ use std::net::IpAddr;
 use std::str::FromStr;
 
 use crate::family::{ByFamily, Family};
-use crate::lease::{Announcement, BackendData};
+use crate::lease::{Announcement, BackendData, BackendDataError};
+use crate::quoted::quoted;
 
 /// What the names of all flannel annotations begin with: `flannel.alpha.coreos.com/` or `example.com/blue-`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +67,7 @@ impl fmt::Display for AnnotationPrefix {
 #[derive(Debug, thiserror::Error)]
 pub enum AnnotationError {
     /// It should be an address.
-    #[error("annotation {key} is {value:?}, expected an {family} address")]
+    #[error("annotation {key} is \"{}\", expected an {family} address", quoted(.value))]
     Address {
         /// The annotation.
         key: String,
@@ -75,15 +76,15 @@ pub enum AnnotationError {
         /// What it should be.
         family: Family,
     },
-    /// It should be JSON.
-    #[error("annotation {key} is {value:?}, expected what a backend says of itself in JSON: {source}")]
+    /// It should be JSON that can be kept.
+    #[error("annotation {key} is \"{}\", expected what a backend says of itself in JSON: {source}", quoted(.value))]
     Data {
         /// The annotation.
         key: String,
         /// What it says.
         value: String,
         /// What is wrong with it.
-        source: serde_json::Error,
+        source: BackendDataError,
     },
 }
 

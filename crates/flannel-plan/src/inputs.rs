@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::NetworkConfig;
 use crate::firewall::Firewall;
 use crate::lease::Lease;
+use crate::lease_list;
 use crate::link_name::LinkName;
 use crate::state::RouteKind;
 use crate::underlay::Underlay;
@@ -25,6 +26,7 @@ pub struct Inputs {
     /// This node's own lease.
     pub own: Lease,
     /// The leases of all other nodes, shared with the store that handed them out.
+    #[serde(deserialize_with = "lease_list::readable")]
     pub peers: Vec<Arc<Lease>>,
     /// The routes of the host that are not ours: who is on-link, what is connected.
     pub routes: Vec<HostRoute>,

@@ -8,13 +8,16 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::family::{ByFamily, Family};
+pub use crate::backend_data::{BackendData, BackendDataError};
+use crate::family::ByFamily;
+use crate::quoted::quoted;
 
 /// One node's claim to its subnets, as a store has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "FlatLease")]
 pub struct Lease {
     /// Who holds it: the node's name, or its address where the store knows no names.
     pub owner: String,
@@ -38,57 +41,20 @@ pub struct Announcement {
     pub detail: ByFamily<BackendData>,
 }
 
-/// What a backend says of itself, as compact JSON text: kept to the byte, because Go cuts it by hand.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct BackendData(Box<str>);
-
-impl BackendData {
-    /// Takes any JSON text; white space between its parts is dropped, as Go does. `null` is nothing.
-    pub fn from_json(text: &str) -> Result<Option<Self>, serde_json::Error> {
-        let raw: Option<&RawValue> = serde_json::from_str(text)?;
-        Ok(raw.map(|raw| Self(compact(raw.get()).into())))
-    }
-
-    /// The JSON text.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+/// A lease as it is read: raw JSON such as backend data cannot be had from inside a flattened struct.
+#[derive(Deserialize)]
+struct FlatLease {
+    owner: String,
+    subnets: ByFamily<IpNet>,
+    public: ByFamily<IpAddr>,
+    backend: String,
+    detail: ByFamily<BackendData>,
+    since: u64,
 }
 
-/// Drops white space outside of strings: what Go's encoder does to a raw message.
-fn compact(json: &str) -> String {
-    let (mut inside, mut escaped) = (false, false);
-    let keeps = |c: &char| {
-        let keep = inside || !c.is_ascii_whitespace();
-        if inside && !escaped && *c == '"' {
-            inside = false;
-        } else if !inside && *c == '"' {
-            inside = true;
-        }
-        escaped = inside && !escaped && *c == '\\';
-        keep
-    };
-    json.chars().filter(keeps).collect()
-}
-
-impl fmt::Debug for BackendData {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl Serialize for BackendData {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        RawValue::from_string(self.0.to_string()).map_err(serde::ser::Error::custom)?.serialize(serializer)
-    }
-}
-
-impl<'de> Deserialize<'de> for BackendData {
-    // By way of a `Value`: a raw value cannot be had from inside a flattened struct. Its keys come back in
-    // the order they were written, which `preserve_order` is for.
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let value = serde_json::Value::deserialize(deserializer)?;
-        Ok(Self(value.to_string().into()))
+impl From<FlatLease> for Lease {
+    fn from(FlatLease { owner, subnets, public, backend, detail, since }: FlatLease) -> Self {
+        Self { owner, subnets, announcement: Announcement { public, backend, detail }, since }
     }
 }
 
@@ -96,27 +62,26 @@ impl<'de> Deserialize<'de> for BackendData {
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
     /// The key names no subnet.
-    #[error("lease key {0:?} names no subnet: expected 10.244.1.0-24 or 10.244.1.0-24&fd00:244:0:1::-64")]
+    #[error(
+        "lease key \"{}\" names no subnet: expected 10.244.1.0-24 or 10.244.1.0-24&fd00:244:0:1::-64",
+        quoted(.0)
+    )]
     Key(String),
     /// The value is not what Go flannel writes.
-    #[error("lease of {key}: {source}")]
+    #[error("lease of {}: {}", quoted(.key), quoted(&.source.to_string()))]
     Value {
         /// The key whose value it is.
         key: String,
         /// What is wrong with it.
         source: serde_json::Error,
     },
-    /// An address is missing or of the wrong family.
-    #[error("lease of {key}: {field} {value:?} is not an {family} address")]
-    Address {
+    /// What its backend says cannot be kept.
+    #[error("lease of {}: {source}", quoted(.key))]
+    Data {
         /// The key whose value it is.
         key: String,
-        /// The field in question.
-        field: &'static str,
-        /// What it says.
-        value: String,
-        /// What it should be.
-        family: Family,
+        /// What is wrong with it.
+        source: BackendDataError,
     },
 }
 
@@ -165,7 +130,8 @@ impl Announcement {
         let wrong = |source| LeaseError::Value { key: key.to_owned(), source };
         let value: EtcdValue<'_> = serde_json::from_str(value).map_err(wrong)?;
         let data = |raw: Option<&RawValue>| match raw {
-            Some(raw) => BackendData::from_json(raw.get()).map_err(wrong),
+            Some(raw) => BackendData::from_json(raw.get())
+                .map_err(|source| LeaseError::Data { key: key.to_owned(), source }),
             None => Ok(None),
         };
         Ok(Self {
@@ -217,7 +183,7 @@ fn v6_part(text: &str) -> Option<IpNet> {
 
 impl fmt::Display for Lease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (", self.owner)?;
+        write!(f, "{} (", quoted(&self.owner))?;
         for (position, (_, subnet)) in self.subnets.iter().enumerate() {
             write!(f, "{}{subnet}", if position == 0 { "" } else { ", " })?;
         }
@@ -266,12 +232,5 @@ mod tests {
         ] {
             assert!(matches!(subnets_from_key(key), Err(LeaseError::Key(named)) if named == key), "{key}");
         }
-    }
-
-    #[test]
-    fn white_space_in_backend_data_is_dropped_and_strings_are_kept() {
-        let data = BackendData::from_json(r#" { "a b" : "c \" d" , "e" : [ 1, 2 ] } "#).unwrap().unwrap();
-        assert_eq!(data.as_str(), r#"{"a b":"c \" d","e":[1,2]}"#);
-        assert_eq!(BackendData::from_json("null").unwrap(), None);
     }
 }

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use crate::inputs::Inputs;
+use crate::lease_list::LeaseList;
 use crate::look::Scope;
 use crate::state::Key;
 
@@ -36,6 +37,23 @@ pub struct NodeReport<'a> {
     pub scope: Option<Cow<'a, Scope>>,
     /// All that the last plan was made from; none before the first lease.
     pub inputs: Option<Cow<'a, Inputs>>,
+}
+
+impl NodeReport<'static> {
+    /// Reads a report lease by lease; gives also which leases of its inputs are left out, and why.
+    pub fn read(text: &[u8]) -> Result<(Self, Vec<String>), serde_json::Error> {
+        #[derive(Deserialize)]
+        struct Peers {
+            inputs: Option<Listed>,
+        }
+        #[derive(Deserialize)]
+        struct Listed {
+            peers: LeaseList,
+        }
+        let report = serde_json::from_slice(text)?;
+        let Peers { inputs } = serde_json::from_slice(text)?;
+        Ok((report, inputs.map(|inputs| inputs.peers.left_out).unwrap_or_default()))
+    }
 }
 
 /// How a pass went.

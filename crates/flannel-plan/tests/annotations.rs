@@ -217,6 +217,6 @@ fn an_annotation_that_cannot_be_read_is_named() {
     assert_eq!(
         error(("backend-data", "{")),
         "annotation flannel.alpha.coreos.com/backend-data is \"{\", expected what a backend says of itself in \
-         JSON: EOF while parsing an object at line 1 column 1"
+         JSON: backend data is no JSON that can be kept: EOF while parsing an object at line 1 column 1"
     );
 }

@@ -42,6 +42,8 @@ pub struct Evidence {
     pub path: String,
     /// What the daemon knows.
     pub report: NodeReport<'static>,
+    /// The leases in it that cannot be read, in words.
+    pub left_out: Vec<String>,
     /// Whether it still runs.
     pub daemon: Sighting,
     /// When this was gathered, in milliseconds since 1970.
@@ -111,7 +113,7 @@ pub enum EvidenceError {
 
 /// Gathers what is there now.
 pub fn gather(subnet_file: &str) -> Result<Evidence, EvidenceError> {
-    let (path, report) = read_report(subnet_file)?;
+    let (path, report, left_out) = read_report(subnet_file)?;
     let comparison = match (&report.scope, &report.inputs) {
         (Some(scope), Some(inputs)) => {
             let look: Look = Linux::open()?.look(scope)?;
@@ -120,7 +122,7 @@ pub fn gather(subnet_file: &str) -> Result<Evidence, EvidenceError> {
         _ => None,
     };
     let daemon = sighting(report.pid);
-    Ok(Evidence { path, daemon, now: unix_millis(), report, comparison })
+    Ok(Evidence { path, daemon, now: unix_millis(), report, left_out, comparison })
 }
 
 /// Gathers what is there; if a running daemon seems to be in the middle of something, once it is through.
@@ -144,15 +146,15 @@ impl Evidence {
     }
 }
 
-/// Reads the report beside a subnet.env; gives its path too.
-pub fn read_report(subnet_file: &str) -> Result<(String, NodeReport<'static>), EvidenceError> {
+/// Reads the report beside a subnet.env; gives its path too, and the leases in it that cannot be read.
+pub fn read_report(subnet_file: &str) -> Result<(String, NodeReport<'static>, Vec<String>), EvidenceError> {
     let path = report_path(subnet_file);
     let text = match std::fs::read(&path) {
         Ok(text) => text,
         Err(cause) => return Err(unreadable(path, cause)),
     };
-    match serde_json::from_slice(&text) {
-        Ok(report) => Ok((path, report)),
+    match NodeReport::read(&text) {
+        Ok((report, left_out)) => Ok((path, report, left_out)),
         Err(cause) => Err(not_understood(path, &text, cause)),
     }
 }

@@ -123,6 +123,7 @@ pub fn evidence(inputs: &Inputs, kernel: &mut Fake) -> Evidence {
         path: "/run/flannel/state.json".into(),
         daemon: Sighting { life: Life::Running, pid: Some(77) },
         now: NOW,
+        left_out: Vec::new(),
         comparison: Some(Ok(compare(inputs, kernel))),
         report: NodeReport {
             version: env!("CARGO_PKG_VERSION").into(),

@@ -175,6 +175,7 @@ fn notes(evidence: &Evidence, comparison: Option<&Comparison>) -> Vec<String> {
         let (theirs, ours) = (&report.version, env!("CARGO_PKG_VERSION"));
         notes.push(format!("flanneld is {theirs} and flannelctl {ours}: they may not plan the same"));
     }
+    notes.extend(evidence.left_out.iter().cloned());
     // While the daemon takes a trouble for a blink it is ready and has reasons.
     notes.extend(report.reasons.iter().filter(|_| report.ready).cloned());
     let refused = comparison.into_iter().flat_map(|comparison| &comparison.plan.refused);

@@ -43,7 +43,7 @@ pub fn run(arguments: &Arguments, terminal: &mut Terminal) -> anyhow::Result<()>
 /// A node without a report has no daemon worth a word, which is no failure here.
 fn daemon(subnet_file: &str) -> Result<Option<Daemon>, EvidenceError> {
     match read_report(subnet_file) {
-        Ok((_, report)) => {
+        Ok((_, report, _)) => {
             Ok(Some(Daemon { life: Some(sighting(report.pid).life), version: report.version.into_owned() }))
         }
         Err(EvidenceError::NoReport { .. }) => Ok(None),

@@ -3,16 +3,14 @@
 //! Takes accepted snapshots, gives the last one back at the next start. What is remembered may be old, so it can
 //! only add and correct, never remove.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use flannel_leases::Snapshot;
-use flannel_plan::config::NetworkConfig;
-use flannel_plan::family::ByFamily;
 use flannel_plan::lease::Lease;
+use flannel_plan::snapshot_file::{FORMAT, Kept, Recalled};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
@@ -22,8 +20,8 @@ use crate::rare_file::RareFile;
 const LASTING: &str = "/var/lib/flannel";
 /// Thousands of peers make a large file, and leases change one by one.
 const PAUSE: Duration = Duration::from_secs(10);
-/// A file of another format is not read.
-const FORMAT: u32 = 1;
+/// So many leases that cannot be read are named; the rest is counted.
+const MOST_NAMED: usize = 5;
 
 /// The file.
 #[derive(Debug)]
@@ -46,26 +44,6 @@ pub struct Belongs {
     pub store: String,
 }
 
-#[derive(Serialize)]
-struct Content<'a> {
-    format: u32,
-    of: &'a Belongs,
-    config: &'a NetworkConfig,
-    own: &'a Lease,
-    public: &'a ByFamily<IpAddr>,
-    peers: &'a [Arc<Lease>],
-}
-
-#[derive(Deserialize)]
-struct Told {
-    format: u32,
-    of: Belongs,
-    config: NetworkConfig,
-    own: Arc<Lease>,
-    public: ByFamily<IpAddr>,
-    peers: Vec<Arc<Lease>>,
-}
-
 impl Remembered {
     /// Finds the place for it.
     pub fn new(of: Belongs) -> Self {
@@ -83,9 +61,18 @@ impl Remembered {
             }
         });
         let told = told.ok().filter(|told| told.format == FORMAT && told.of == self.of)?;
+        self.name_left_out(&told.peers.left_out);
         let (config, own) = (Ok(told.config), Some(told.own));
-        let (public, peers) = (told.public, told.peers);
+        let (public, peers) = (told.public, told.peers.leases);
         Some(Snapshot { config, own, own_is_damaged: false, rival: None, public, peers, faults: Vec::new() })
+    }
+
+    fn name_left_out(&self, left_out: &[String]) {
+        if !left_out.is_empty() {
+            let (file, named) = (self.file.path().display(), left_out.len().min(MOST_NAMED));
+            let names = left_out[..named].join("; ");
+            warn!(%file, left_out = left_out.len(), "leases are left out of what the store said last: {names}");
+        }
     }
 
     /// Notes a snapshot that a plan was made of and that came from the store itself.
@@ -110,7 +97,7 @@ impl Remembered {
             // While the store has no net-conf or no lease for this node, the last time that it had is worth more.
             let (config, own) = (snapshot.config.as_ref().ok()?, snapshot.own.as_deref()?);
             let (public, peers) = (&snapshot.public, &*snapshot.peers);
-            Some(Content { format: FORMAT, of: &self.of, config, own, public, peers })
+            Some(Kept { format: FORMAT, of: &self.of, config, own, public, peers })
         };
         if let Err(error) = self.file.write_if_due(content) {
             let file = self.file.path().display();
@@ -125,7 +112,7 @@ fn is_same(a: &Snapshot, b: &Snapshot) -> bool {
     a.peers.len() == b.peers.len() && a.peers.iter().zip(&b.peers).all(same_peers) && lists(a) == lists(b)
 }
 
-fn read(path: &Path) -> io::Result<Told> {
+fn read(path: &Path) -> io::Result<Recalled<Belongs>> {
     Ok(serde_json::from_slice(&fs::read(path)?)?)
 }
 

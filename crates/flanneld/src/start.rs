@@ -12,9 +12,11 @@ use flannel_kernel::firewall::rules::watch::RuleWatch;
 use flannel_kernel::watch::{Interest, Watch};
 use flannel_leases::Readiness;
 use flannel_plan::family::ByFamily;
-use flannel_plan::report::{NodeReport, report_path};
+use flannel_plan::look::Scope;
+use flannel_plan::report::report_path;
 use flannel_plan::subnet_env::{previous_networks, previous_subnets};
 use ipnet::IpNet;
+use serde::Deserialize;
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
@@ -91,9 +93,14 @@ fn earlier_networks(state_file: &Path, subnet_file: &Path) -> Vec<IpNet> {
 }
 
 fn reported_networks(state_file: &Path) -> Vec<IpNet> {
+    /// The part of a report that counts here, whatever the rest of it is.
+    #[derive(Deserialize)]
+    struct Reported {
+        scope: Option<Scope>,
+    }
     let Ok(text) = fs::read(state_file) else { return Vec::new() };
-    match serde_json::from_slice::<NodeReport<'_>>(&text) {
-        Ok(report) => report.scope.map(|scope| scope.networks.clone()).unwrap_or_default(),
+    match serde_json::from_slice::<Reported>(&text) {
+        Ok(Reported { scope }) => scope.map(|scope| scope.networks).unwrap_or_default(),
         Err(error) => {
             debug!(file = %state_file.display(), %error, "the last state report cannot be read");
             Vec::new()

@@ -8,7 +8,7 @@ use flannel_lab::{Node, Signal};
 use store_tests::{Fleet, GoLease, Need, NodeObject, Watch, scenarios, tell};
 
 scenarios! {
-    &[] => a_node_boots_while_etcd_is_away;
+    &[] => a_node_boots_while_etcd_is_away, leases_of_poison_are_refused_alone_and_a_node_still_boots_by_its_memory;
     &[Need::Peers] => a_node_boots_while_the_api_server_is_away;
 }
 
@@ -72,4 +72,42 @@ fn a_node_boots_while_the_api_server_is_away() {
     kubernetes.wait_served().unwrap();
     tell(format!("a new node is followed after {:?}", fleet.time_to_follow_node(&NodeObject::dual(250))));
     assert_eq!(fleet.identity(node), before);
+}
+
+/// Leases that etcd takes and that no file should have to hold.
+fn poison() -> Vec<GoLease> {
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    let data = [deep.as_str(), "1e999", r#""\ud800""#, &format!("\"{}\"", "x".repeat(5000))];
+    let lease = |(number, data): (usize, &&str)| {
+        let value = format!(
+            r#"{{"PublicIP":"10.0.0.{number}","PublicIPv6":null,"BackendType":"vxlan","BackendData":{data}}}"#
+        );
+        GoLease { key: format!("10.244.{number}.0-24&fd00:244:0:{number:x}::-64"), value }
+    };
+    data.iter().enumerate().map(|(number, data)| lease((number + 200, data))).collect()
+}
+
+fn leases_of_poison_are_refused_alone_and_a_node_still_boots_by_its_memory() {
+    let fleet = Fleet::etcd("etcd-poison", 3, 1, VXLAN_DUAL).running();
+    let (etcd, node) = (fleet.etcd().unwrap(), fleet.node("worker1"));
+    let poison = poison();
+    poison.iter().for_each(|lease| etcd.put(&lease.path(), &lease.value).unwrap());
+    let good = GoLease::vxlan_dual(
+        "10.244.250.0-24&fd00:244:0:fa::-64",
+        ["10.0.0.250", "fd00:10::250"],
+        ["02:00:00:00:01:fa", "02:00:00:00:02:fa"],
+    );
+    fleet.time_to_follow(&good);
+    wait_until("every lease of poison to be named", || {
+        let (code, lines) = cluster_tests::readyz(node);
+        let is_named =
+            |lease: &GoLease| lines.iter().any(|line| line.contains(lease.subnet().trim_end_matches("/24")));
+        if code == 200 && poison.iter().all(is_named) { Ok(()) } else { Err(lines.join("\n")) }
+    });
+    wait_remembered(node, &["10.0.0.250"]);
+    let member = &etcd.members()[0];
+    etcd.stop(member, Signal::KILL).unwrap();
+    node.restart_flanneld().unwrap();
+    is_ready(node);
+    assert!(cluster_tests::state(node)["ready"].as_bool().unwrap());
 }

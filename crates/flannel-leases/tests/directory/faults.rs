@@ -69,6 +69,32 @@ async fn what_never_was_a_lease_is_named_and_harms_nobody() {
 }
 
 #[tokio::test]
+async fn backend_data_that_no_file_can_hold_is_refused_with_its_lease_alone() {
+    let stage = Stage::new(V4);
+    stage.put("10.244.1.0-24", r#"{"PublicIP":"10.0.0.2"}"#);
+    let deep = "[".repeat(200) + &"]".repeat(200);
+    let poison = [deep.as_str(), "1e999", r#""\ud800""#, &format!("\"{}\"", "x".repeat(5000))];
+    for (number, data) in poison.iter().enumerate() {
+        let value = format!(r#"{{"PublicIP":"10.0.0.9","BackendData":{data}}}"#);
+        stage.put(&format!("10.244.2{number}.0-24"), &value);
+    }
+    let snapshot = next(&mut stage.node("one")).await.unwrap();
+    let expected = [
+        "backend data that is nested 200 deep is not kept, 16 are the most",
+        "backend data is no JSON that can be kept: number out of range at line 1 column 5",
+        "backend data is no JSON that can be kept: unexpected end of hex escape at line 1 column 8",
+        "backend data of 5002 bytes is not kept, 4096 are the most",
+    ];
+    let told = |(number, why): (usize, &&str)| {
+        let key = format!("10.244.2{number}.0-24");
+        format!("{} holds no lease: lease of {key}: {why}", stage.lease_file(&key).display())
+    };
+    assert_eq!(reasons(&snapshot), expected.iter().enumerate().map(told).collect::<Vec<_>>());
+    let subnets: Vec<_> = snapshot.peers.iter().map(|peer| peer.subnets).collect();
+    assert_eq!(subnets, [v4("10.244.1.0/24")]);
+}
+
+#[tokio::test]
 async fn a_config_that_turns_to_garbage_or_vanishes_leaves_the_last_good_one_in_force() {
     let stage = Stage::new(V4);
     let mut one = stage.node("one");

@@ -2,7 +2,8 @@
 
 use anyhow::{Context, bail};
 use flannel_plan::lease::Lease;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 /// A file of another format is not read.
@@ -20,14 +21,29 @@ pub struct Holdings {
 }
 
 /// A lease, and whether it is for ever.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Held {
     /// The lease.
     #[serde(flatten)]
     pub lease: Lease,
     /// Whether etcd keeps it without a time to live.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reserved: bool,
+}
+
+impl<'de> Deserialize<'de> for Held {
+    // In two readings: a lease holds raw JSON, which cannot be had from inside a flattened struct.
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Mark {
+            #[serde(default)]
+            reserved: bool,
+        }
+        let raw = Box::<RawValue>::deserialize(deserializer)?;
+        let lease = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
+        let Mark { reserved } = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
+        Ok(Self { lease, reserved })
+    }
 }
 
 #[derive(Serialize, Deserialize)]

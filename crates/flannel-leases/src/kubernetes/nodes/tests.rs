@@ -156,3 +156,24 @@ fn an_old_word_about_this_node_does_not_undo_what_we_wrote_since() {
     let own = nodes.own.as_ref().unwrap().lease(None, None, &AnnotationPrefix::default());
     assert_eq!(own.lease.as_deref(), Some(&lease("own", 1)));
 }
+
+#[test]
+fn backend_data_that_no_file_can_hold_is_refused_and_what_the_node_said_before_stays() {
+    let key = AnnotationPrefix::default().key("backend-data");
+    let mut nodes = nodes();
+    nodes.put(whole("a", "1", 1));
+    for poison in ["[".repeat(200) + &"]".repeat(200), "1e999".to_owned(), r#""\ud800""#.to_owned()] {
+        for name in ["a", "b"] {
+            let mut node = whole(name, name, 2);
+            node.uid = if name == "a" { "1".to_owned() } else { "2".to_owned() };
+            node.annotations.insert(key.clone(), poison.clone());
+            nodes.put(node);
+        }
+        assert_eq!(leases(&nodes), [lease("a", 1)]);
+        let faults: Vec<_> = nodes.faults().map(|fault| fault.to_string()).collect();
+        assert_eq!(faults.len(), 2, "{faults:?}");
+        let is_named =
+            |(fault, name): (&String, &str)| fault.starts_with(&format!("node {name} cannot be read: "));
+        assert!(faults.iter().zip(["a", "b"]).all(is_named), "{faults:?}");
+    }
+}

@@ -1,0 +1,51 @@
+//! The form of the file in which a daemon keeps what the store said last, for a start without the store.
+//!
+//! Whose file it is (`Of`) is the daemon's business. What was written is read again as it was; a lease that is
+//! damaged is left out alone.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::NetworkConfig;
+use crate::family::ByFamily;
+use crate::lease::Lease;
+use crate::lease_list::LeaseList;
+
+/// A file of another format is not read.
+pub const FORMAT: u32 = 1;
+
+/// What is written.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Kept<'a, Of> {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// Whose it is.
+    pub of: &'a Of,
+    /// The net-conf.
+    pub config: &'a NetworkConfig,
+    /// This node's own lease.
+    pub own: &'a Lease,
+    /// The addresses that the store gives this node.
+    pub public: &'a ByFamily<IpAddr>,
+    /// The leases of all other nodes.
+    pub peers: &'a [Arc<Lease>],
+}
+
+/// What is read.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct Recalled<Of> {
+    /// The format that it has.
+    pub format: u32,
+    /// Whose it is.
+    pub of: Of,
+    /// The net-conf.
+    pub config: NetworkConfig,
+    /// This node's own lease.
+    pub own: Arc<Lease>,
+    /// The addresses that the store gives this node.
+    pub public: ByFamily<IpAddr>,
+    /// The leases of all other nodes.
+    pub peers: LeaseList,
+}
