@@ -67,6 +67,16 @@ pub struct Choice {
     pub reasons: Vec<String>,
 }
 
+const NONE_WILL_DO: &str = "no network interface can carry the pod network";
+
+/// A line about a node, for those who must not know which interfaces it has: what [`NoUnderlay`] lists is left out.
+pub fn without_interfaces(line: &str) -> &str {
+    match line.find(NONE_WILL_DO) {
+        Some(start) => line.get(..start + NONE_WILL_DO.len()).unwrap_or_default(),
+        None => line,
+    }
+}
+
 /// No device will do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoUnderlay {
@@ -95,7 +105,7 @@ impl fmt::Display for Refusal {
 
 impl fmt::Display for NoUnderlay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no network interface can carry the pod network")?;
+        f.write_str(NONE_WILL_DO)?;
         for (position, refusal) in self.refused.iter().enumerate() {
             write!(f, "{}{refusal}", if position == 0 { ": " } else { "; " })?;
         }

@@ -12,6 +12,7 @@ use flannel_plan::mac::Mac;
 use flannel_plan::state::{Link, LinkKind, PROTOCOL, PROTOCOL_BOOT, Route, RouteKind};
 use flannel_plan::underlay::{
     Choice, NoUnderlay, Pattern, Refusal, Underlay, Wishes, best_route, choose, choose_again, on_link,
+    without_interfaces,
 };
 
 fn name(text: &str) -> LinkName {
@@ -267,6 +268,14 @@ fn a_wish_that_fails_does_not_fall_back_to_the_default_route() {
     let message = "no network interface can carry the pod network: --iface=eth9: the host has no interface of \
                    this name (the host has eth0 up 10.0.0.1/24)";
     assert_eq!(refused(&wanted, &host("eth0\n eth0 has 10.0.0.1/24")).to_string(), message);
+}
+
+#[test]
+fn what_a_stranger_is_told_names_no_interface() {
+    let line = format!("kept for now: {}", refused(&iface(V4, &["eth9", "eth2"]), &host(HOST)));
+    let told = "kept for now: no network interface can carry the pod network";
+    assert_eq!(without_interfaces(&line), told);
+    assert_eq!(without_interfaces("no lease yet"), "no lease yet");
 }
 
 #[test]

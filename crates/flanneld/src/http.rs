@@ -1,7 +1,10 @@
 //! /healthz, /readyz and /metrics. Takes an address and the shared [`Health`], gives Go flannel's answers, and more
 //! lines where there is more to say.
 //!
-//! The port is open to whoever can reach the node, so a client gets one request, a small buffer and a deadline.
+//! The port is open to whoever can reach the node, so a client gets one request, a small buffer and a deadline, and
+//! those who are not on the node are told nothing of its interfaces.
+
+mod guests;
 
 use std::convert::Infallible;
 use std::io;
@@ -10,18 +13,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use flannel_plan::underlay::without_interfaces;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioIo, TokioTimer};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 
 use crate::metrics::{self, Metrics};
+use guests::{Guests, Room, Source};
 
 /// How long a port that is taken is tried for, and how often.
 const MOST_PATIENCE: Duration = Duration::from_secs(1);
@@ -63,7 +67,7 @@ impl Health {
 }
 
 impl Readiness {
-    fn answer(&self) -> (StatusCode, String) {
+    fn answer(&self, to: Source) -> (StatusCode, String) {
         let (status, first, more) = match self {
             Self::Ready(notes) => (StatusCode::OK, "flanneld is ready", notes),
             Self::NotReady(reasons) => {
@@ -71,7 +75,9 @@ impl Readiness {
             }
         };
         // Go's body is one line without an end, and probes may compare it; where we add lines, each has its end.
-        let lines: String = more.iter().map(|line| format!("{}\n", line.replace('\n', " "))).collect();
+        let told = |line| if to == Source::Node { line } else { without_interfaces(line) };
+        let lines = more.iter().map(|line| format!("{}\n", told(line).replace('\n', " ")));
+        let lines: String = lines.collect();
         let end = if lines.is_empty() { "" } else { "\n" };
         (status, format!("{first}{end}{lines}"))
     }
@@ -134,14 +140,21 @@ fn open(address: SocketAddr) -> rustix::io::Result<TcpListener> {
     Ok(TcpListener::from(socket))
 }
 
-/// What a client may take from us.
+/// What clients may take from us.
 #[derive(Clone, Copy)]
 struct Limits {
-    clients: usize,
+    room: Room,
+    /// Until the head of the request is there.
+    head: Duration,
+    /// For everything.
     time: Duration,
 }
 
-const LIMITS: Limits = Limits { clients: 64, time: Duration::from_secs(10) };
+const LIMITS: Limits = Limits {
+    room: Room { node: 64, strangers: 64, one_source: 8 },
+    head: Duration::from_secs(1),
+    time: Duration::from_secs(10),
+};
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(500);
 const LARGEST_HEAD: usize = 8192; // hyper takes no less
 
@@ -152,15 +165,18 @@ pub async fn serve(listener: TcpListener, health: Arc<Health>) -> io::Result<()>
 
 async fn serve_within(limits: Limits, listener: TcpListener, health: Arc<Health>) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
-    let room = Arc::new(Semaphore::new(limits.clients));
-    while let Ok(place) = Arc::clone(&room).acquire_owned().await {
+    let guests = Guests::new(limits.room);
+    loop {
         match listener.accept().await {
-            Ok((client, _)) => {
-                let health = Arc::clone(&health);
-                tokio::spawn(async move {
-                    let _ = tokio::time::timeout(limits.time, converse(client, health)).await;
-                    drop(place);
+            Ok((client, theirs)) => {
+                // One who is gone already has no address at our end, and nothing to say.
+                let Ok(ours) = client.local_addr() else { continue };
+                let (source, health) = (Source::of(theirs, ours), Arc::clone(&health));
+                guests.admit(source, async move {
+                    let _ = tokio::time::timeout(limits.time, converse(client, source, limits, health)).await;
                 });
+                // Among many who come at once, each is listened to before the next one may take its place.
+                tokio::task::yield_now().await;
             }
             Err(why) => {
                 // Out of file descriptors, most likely: the client waits in the queue, and so do we.
@@ -169,15 +185,16 @@ async fn serve_within(limits: Limits, listener: TcpListener, health: Arc<Health>
             }
         }
     }
-    Ok(())
 }
 
-async fn converse(client: TcpStream, health: Arc<Health>) {
+async fn converse(client: TcpStream, source: Source, limits: Limits, health: Arc<Health>) {
     let service = service_fn(move |request| {
-        let answer = answer(&request, &health);
+        let answer = answer(&request, source, &health);
         async { Ok::<_, Infallible>(answer) }
     });
     let conversation = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head)
         .keep_alive(false)
         .max_buf_size(LARGEST_HEAD)
         .serve_connection(TokioIo::new(client), service);
@@ -187,14 +204,14 @@ async fn converse(client: TcpStream, health: Arc<Health>) {
 }
 
 /// Go looks at the path only: any method will do.
-fn answer(request: &Request<Incoming>, health: &Health) -> Response<Full<Bytes>> {
+fn answer(request: &Request<Incoming>, source: Source, health: &Health) -> Response<Full<Bytes>> {
     match request.uri().path() {
         "/healthz" => {
             let (status, body) = alive(health.metrics.pulse.hangs_for());
             text(status, body)
         }
         "/readyz" => {
-            let (status, body) = health.readiness().answer();
+            let (status, body) = health.readiness().answer(source);
             text(status, body)
         }
         "/metrics" => match health.metrics.text() {

@@ -1,4 +1,7 @@
 //! The server against a plain TCP client.
+#![allow(clippy::print_stdout, reason = "a test prints what it measured")]
+
+mod flood;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,7 +16,11 @@ fn local() -> SocketAddr {
 
 /// A server in a thread of its own, and where to find it.
 fn start(limits: Limits, health: Arc<Health>) -> SocketAddr {
-    let listener = bind(local()).unwrap();
+    start_at(local(), limits, health)
+}
+
+fn start_at(address: SocketAddr, limits: Limits, health: Arc<Health>) -> SocketAddr {
+    let listener = bind(address).unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -153,12 +160,29 @@ fn a_head_without_end_is_refused() {
 
 #[test]
 fn silent_clients_are_sent_away_and_do_not_keep_others_out() {
-    let limits = Limits { clients: 2, time: Duration::from_millis(100) };
-    let address = start(limits, Arc::default());
+    let room = Room { node: 2, ..LIMITS.room };
+    let address = start(Limits { room, head: Duration::from_millis(100), ..LIMITS }, Arc::default());
     let mut slow: Vec<_> = (0..4).map(|_| connect(address)).collect();
-    slow.iter_mut().for_each(|client| client.write_all(b"GET /hea").unwrap());
+    // Those who had to give way hear of it at their next word or question.
+    slow.iter_mut().for_each(|client| drop(client.write_all(b"GET /hea")));
     assert_eq!(get(address, "/healthz"), (200, "flanneld is running".to_owned()));
-    assert_eq!(slow.into_iter().map(rest).collect::<Vec<_>>(), [""; 4]);
+    for mut client in slow {
+        let mut said = Vec::new();
+        let _ = client.read_to_end(&mut said);
+        assert_eq!(said, b"");
+    }
+}
+
+#[test]
+fn a_head_that_comes_drop_by_drop_is_not_waited_for() {
+    let address = start(Limits { head: Duration::from_millis(100), ..LIMITS }, Arc::default());
+    let mut client = connect(address);
+    let end = Instant::now() + PATIENCE;
+    // The kernel tells of the end at the second word that nobody hears.
+    while client.write_all(b"x").is_ok() {
+        assert!(Instant::now() < end, "a drop every few milliseconds is taken for ever");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
 }
 
 #[test]
