@@ -1,13 +1,14 @@
-//! Running a plugin as a program: start it, write to it and read from it at once, and understand its failure.
+//! Running a plugin as a program: start it, converse with it, and understand its failure.
 //!
 //! Takes a prepared command and its input, gives its output. Used by plugins that call plugins, and by the
 //! runtime side.
 
-use std::io::{self, Write};
-use std::process::{Child, Command as Process, Output, Stdio};
+use std::io;
+use std::process::{Child, Command as Process, Output};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use flannel_kernel::child;
 use serde_json::Value;
 
 use crate::error::{CniError, code};
@@ -18,33 +19,25 @@ pub(crate) const BUSY_LIMIT: Duration = Duration::from_secs(6);
 /// How often it is tried again.
 const BUSY_PAUSE: Duration = Duration::from_millis(20);
 
+/// How long a plugin may take: kubelet waits no longer for a whole pod.
+const LIMIT: Duration = Duration::from_secs(240);
+
 /// Runs a program to its end.
 pub(crate) fn run(process: &mut Process, input: &[u8]) -> io::Result<Output> {
-    converse(spawn(process, BUSY_LIMIT)?, input)
+    child::converse(spawn(process, BUSY_LIMIT)?, input, LIMIT)
 }
 
 /// Starts a program; one that is being written is tried again for a while, and is an error in the end.
 pub(crate) fn spawn(process: &mut Process, limit: Duration) -> io::Result<Child> {
-    process.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let start = Instant::now();
     loop {
-        match process.spawn() {
+        match child::start(process) {
             Err(why) if why.kind() == io::ErrorKind::ExecutableFileBusy && start.elapsed() < limit => {
                 thread::sleep(BUSY_PAUSE);
             }
             started => return started,
         }
     }
-}
-
-/// A plugin may write before it has read everything, so both are done at once.
-fn converse(mut child: Child, input: &[u8]) -> io::Result<Output> {
-    let pipe = child.stdin.take();
-    thread::scope(|scope| {
-        // One that does not care for its input closes the pipe; what it printed tells the rest.
-        thread::Builder::new().spawn_scoped(scope, move || pipe.map(|mut pipe| pipe.write_all(input)))?;
-        child.wait_with_output()
-    })
 }
 
 /// What a plugin that failed has to say: an error object, or anything else that could help.

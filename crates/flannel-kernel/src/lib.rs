@@ -10,6 +10,7 @@ mod apply;
 pub mod arena;
 pub mod bridge;
 pub mod bridge_probe;
+pub mod child;
 mod error;
 pub mod fake;
 pub mod file;

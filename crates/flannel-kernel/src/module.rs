@@ -1,14 +1,17 @@
 //! Modules of the kernel: loaded by `modprobe`, which knows where they are and what they need.
 
 use std::io;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::child;
+
+/// A module that finds no device may take its time.
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// Loads a module.
 pub fn load(name: &str) -> io::Result<()> {
-    let mut command = Command::new("modprobe");
-    // Pipes, since a container may have no /dev/null.
-    command.arg(name).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let output = command.output()?;
+    let output = child::run(Command::new("modprobe").arg(name), b"", LIMIT)?;
     if output.status.success() {
         return Ok(());
     }

@@ -3,11 +3,11 @@
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cluster_tests::{Cluster, Daemon, VXLAN, options, wait_until};
-use flannel_lab::{LabOptions, Signal, Topology};
+use flannel_lab::{LabOptions, Signal, Topology, wait_for};
 use rustix::process::{Pid, kill_process};
 
 /// Three seconds are promised; a busy machine may take its time, but no child is waited for so briefly.
@@ -57,21 +57,41 @@ fn hanging_programs(folder: &Path) {
     }
 }
 
-#[test]
-fn a_loop_that_hangs_does_not_keep_the_daemon_alive() {
-    let cluster = one_node("hanging-loop");
+/// A daemon whose iptables hangs, the moment it does; and the folder of those programs.
+fn daemon_that_hangs(cluster: &Cluster) -> (Daemon, PathBuf) {
     let folder = std::env::temp_dir().join(flannel_lab::unique_name("hanging-programs"));
     fs::create_dir(&folder).unwrap();
     hanging_programs(&folder);
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());
-    let mut daemon = Daemon::start_under(cluster.node("master1"), &[], &["--ip-masq"], &[("PATH", &path)]);
+    let daemon = Daemon::start_under(cluster.node("master1"), &[], &["--ip-masq"], &[("PATH", &path)]);
     wait_until("the loop to hang in a program", || {
         if folder.join("started").exists() { Ok(()) } else { Err(daemon.log()) }
     });
+    (daemon, folder)
+}
+
+#[test]
+fn a_loop_that_hangs_does_not_keep_the_daemon_alive() {
+    let cluster = one_node("hanging-loop");
+    let (mut daemon, folder) = daemon_that_hangs(&cluster);
     daemon.signal(Signal::TERM);
     let (status, took) = daemon.ended();
     println!("ended after {took:?}");
     assert_eq!(status.code(), Some(0), "{}", daemon.log());
     assert!(took < LIMIT, "{took:?}");
+    fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn programs_that_hang_are_killed_and_the_loop_comes_round() {
+    let cluster = one_node("hanging-programs");
+    let node = cluster.node("master1");
+    let (daemon, folder) = daemon_that_hangs(&cluster);
+    wait_for("the loop to get past them", Duration::from_secs(180), || {
+        let log = daemon.log();
+        if log.contains("lease held") { Ok(()) } else { Err(log) }
+    })
+    .unwrap();
+    assert_eq!(node.http_get(8081, "/healthz").unwrap().0, 200);
     fs::remove_dir_all(folder).unwrap();
 }

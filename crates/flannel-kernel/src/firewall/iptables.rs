@@ -7,19 +7,25 @@ mod legacy;
 mod saved;
 mod whole;
 
-use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
+use std::time::Duration;
 
 pub use flannel_plan::rules::iptables::words;
 pub use legacy::legacy_table;
 pub use saved::{Saved, SavedRule, quoted};
 
 use super::nft::{self, Nft};
+use crate::child;
 
 /// Where programs are looked for if nobody says.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// How long a program may take for an answer of a line, the wait for others to finish included,
+const LONGEST_ANSWER: Duration = Duration::from_secs(5);
+/// and for whole tables: a hundred thousand rules take seconds.
+const LONGEST_WORK: Duration = Duration::from_secs(20);
 
 /// IPv4 or IPv6: each has its own programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -123,7 +129,7 @@ impl Iptables {
     fn ask_flavour(&self) -> Flavour {
         let real = std::fs::canonicalize(self.program("-restore")).unwrap_or_default();
         let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let version = || match run(Command::new(self.program("")).arg("--version"), None) {
+        let version = || match ask(Command::new(self.program("")).arg("--version")) {
             Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
             Err(_) => String::new(),
         };
@@ -153,7 +159,7 @@ impl Iptables {
     fn lists_a_chain(&self) -> bool {
         let mut command = Command::new(self.program(""));
         command.args(["-w", "-t", "filter", "-S", "INPUT"]);
-        run(&mut command, None).is_ok_and(|output| output.status.success())
+        ask(&mut command).is_ok_and(|output| output.status.success())
     }
 
     /// All chains and rules of a table.
@@ -185,7 +191,7 @@ impl Iptables {
         let program = self.program("");
         let mut command = Command::new(&program);
         command.args(["-w", "-t", table, "-C", chain]).args(rule);
-        run(&mut command, None)
+        ask(&mut command)
             .map(|output| output.status.success())
             .map_err(|why| IptablesError::Run { program: program.display().to_string(), why })
     }
@@ -196,7 +202,7 @@ impl Iptables {
 
     fn checked(&self, command: &mut Command, script: Option<&str>) -> Result<Output, IptablesError> {
         let program = Path::new(command.get_program()).display().to_string();
-        match run(command, script) {
+        match child::run(command, script.unwrap_or_default().as_bytes(), LONGEST_WORK) {
             Ok(output) if output.status.success() => Ok(output),
             Ok(output) => {
                 let words = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
@@ -211,12 +217,6 @@ fn is_program(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
 }
 
-fn run(command: &mut Command, script: Option<&str>) -> Result<Output, std::io::Error> {
-    // Not `Stdio::null`: a container may have no /dev/null.
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // A program that stopped reading says why in a moment.
-        let _ = stdin.write_all(script.unwrap_or_default().as_bytes());
-    }
-    child.wait_with_output()
+fn ask(command: &mut Command) -> Result<Output, std::io::Error> {
+    child::run(command, b"", LONGEST_ANSWER)
 }

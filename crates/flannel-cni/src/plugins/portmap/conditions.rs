@@ -2,13 +2,18 @@
 //! run.
 
 use std::net::IpAddr;
-use std::process::{Command, Stdio};
+use std::process::Command;
+use std::time::Duration;
 
+use flannel_kernel::child;
 use flannel_kernel::firewall::nft::{Direction, Is, Protocol, Side, Statement};
 use ipnet::IpNet;
 
 use super::config::Family;
 use crate::error::CniError;
+
+/// How long `nft` may take.
+const LIMIT: Duration = Duration::from_secs(20);
 
 /// Conditions, understood or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,20 +101,13 @@ fn device(direction: Direction, is: Is, text: &str) -> Option<Statement> {
 
 /// Runs `nft` on a script.
 pub(super) fn run_nft(script: &str) -> Result<(), CniError> {
-    use std::io::Write;
     let failed = |why: String| {
         let text = format!("unable to set up nftables rules for port mappings: nft: {why}");
         CniError::internal(text)
             .details("the conditions are more than we read ourselves, so nft has to be there")
     };
-    let mut command = Command::new("nft");
-    command.args(["-f", "-"]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-    let mut nft = command.spawn().map_err(|error| failed(error.to_string()))?;
-    if let Some(mut stdin) = nft.stdin.take() {
-        // If it stops reading it says why in a moment.
-        let _ = stdin.write_all(script.as_bytes());
-    }
-    let output = nft.wait_with_output().map_err(|error| failed(error.to_string()))?;
+    let output = child::run(Command::new("nft").args(["-f", "-"]), script.as_bytes(), LIMIT);
+    let output = output.map_err(|error| failed(error.to_string()))?;
     if output.status.success() {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::{Family, Flavour, Iptables, IptablesError, run};
+use super::{Family, Flavour, Iptables, IptablesError, ask};
 
 /// The first version whose masquerade chooses ports at random.
 const RANDOM_PORTS: [u32; 3] = [1, 6, 2];
@@ -43,7 +43,7 @@ impl Iptables {
 
     /// Whether its masquerade can choose ports at random.
     pub fn knows_random_ports(&self) -> bool {
-        let output = run(Command::new(self.program("")).arg("--version"), None);
+        let output = ask(Command::new(self.program("")).arg("--version"));
         let text =
             output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
         version(&text).is_some_and(|version| version >= RANDOM_PORTS)
