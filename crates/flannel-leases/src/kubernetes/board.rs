@@ -87,7 +87,7 @@ impl Board {
     /// Notes what this node's object says after we have changed it.
     pub(super) fn note_own(&self, own: Own) {
         self.change(|nodes| {
-            nodes.own = Some(own);
+            nodes.note_own(own);
             News::Changed
         });
     }

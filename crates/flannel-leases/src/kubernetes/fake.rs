@@ -158,6 +158,17 @@ pub(super) fn node(n: usize, version: &str) -> Node {
     }
 }
 
+impl Node {
+    /// The same under the name and the UID of another one.
+    pub(super) fn named(mut self, name: &str) -> Self {
+        if let Some(metadata) = &mut self.metadata {
+            metadata.uid = name.replacen('n', "uid-", 1);
+            name.clone_into(&mut metadata.name);
+        }
+        self
+    }
+}
+
 /// A list, in the form in which it was asked for.
 pub(super) fn list(asked: &Asked, nodes: impl IntoIterator<Item = Node>, version: &str) -> Vec<u8> {
     let strip = |node: Node| if asked.is_of_metadata() { Node { spec: None, ..node } } else { node };

@@ -121,6 +121,14 @@ impl Nodes {
         }
     }
 
+    /// Takes what this node's object said when we had read or changed it, unless the watch has told of something
+    /// newer: of a change that is passed over here nobody would tell again.
+    pub(super) fn note_own(&mut self, own: Own) {
+        if self.own.as_ref().is_none_or(|known| number(&known.version) <= number(&own.version)) {
+            self.own = Some(own);
+        }
+    }
+
     fn put_other(&mut self, node: &Node, subnets: Option<Result<ByFamily<IpNet>, String>>) -> News {
         let known = self.others.entry(node.name.as_str().into()).or_default();
         let before = known.lease.clone();

@@ -233,6 +233,24 @@ async fn a_connection_that_the_server_has_closed_meanwhile_is_opened_again() {
     assert_eq!(stage.count(|asked| asked.method == "PATCH"), 0, "it says so already");
 }
 
+#[tokio::test]
+async fn what_we_wrote_never_hides_what_another_has_written_since() {
+    // The watch may tell of a change sooner than we note what we wrote before it.
+    let mut stage = Stage::new(|asked, _| match asked.path.as_str() {
+        _ if asked.is_list() => nodes(asked, [node(0, "1")], "9"),
+        "/api/v1/nodes/n0" => Answer::Whole(200, object(&node(9, "10").named("n0"))),
+        "/api/v1/nodes/n0/status" => Answer::Whole(200, object(&node(0, "11"))),
+        _ => Answer::Stream(event("MODIFIED", &Node { spec: None, ..node(7, "12").named("n0") })),
+    });
+    let is_anothers = |snapshot: &Snapshot| {
+        snapshot.own.as_ref().is_some_and(|own| own.announcement == node_announcement(7))
+    };
+    while !is_anothers(&stage.next().await.unwrap()) {}
+    stage.store.publish(&node_announcement(0)).await.unwrap();
+    assert_eq!(stage.count(|asked| asked.method == "PATCH"), 1);
+    assert!(is_anothers(&stage.next().await.unwrap()), "the correction must be seen to be lost");
+}
+
 fn node_announcement(n: u8) -> Announcement {
     Announcement {
         public: flannel_plan::family::ByFamily { v4: Some([192, 0, 0, n].into()), v6: None },
