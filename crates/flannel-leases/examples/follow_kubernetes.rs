@@ -34,19 +34,19 @@ fn main() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut store = Kubernetes::open(options.clone())?;
-        let mut peers = Vec::new();
+        let mut last = None;
         loop {
             match tokio::time::timeout(Duration::from_millis(20), store.next()).await {
                 Ok(Ok(snapshot)) => {
-                    peers = snapshot.peers;
-                    println!("snapshot peers={} {}", peers.len(), cost(begun)?);
+                    println!("snapshot peers={} {}", snapshot.peers.len(), cost(begun)?);
+                    last = Some(snapshot);
                 }
                 Ok(Err(trouble)) => println!("trouble {trouble}"),
                 Err(_) => match asked.try_recv() {
                     Ok(line) if line == "again" => {
                         begun = Instant::now();
-                        store =
-                            Kubernetes::open(options.clone())?.remembering(peers.iter().map(|peer| &**peer));
+                        let anew = Kubernetes::open(options.clone())?;
+                        store = last.iter().fold(anew, Kubernetes::remembering);
                     }
                     Ok(_) => println!("now {}", cost(begun)?),
                     Err(mpsc::TryRecvError::Empty) => {}

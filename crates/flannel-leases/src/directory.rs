@@ -159,7 +159,16 @@ fn snapshot(reading: &Reading, dir: &Path, owner: &str) -> Snapshot {
     let own = fitting.min_by_key(|own| own.since);
     let own_is_damaged = own.as_ref().is_some_and(|own| reading.is_unreadable(&lease_file::name(own)));
     let public = ByFamily::default();
-    Snapshot { own, own_is_damaged, rival: None, public, peers, faults: reading.faults(dir), config }
+    Snapshot {
+        origin: None,
+        own,
+        own_is_damaged,
+        rival: None,
+        public,
+        peers,
+        faults: reading.faults(dir),
+        config,
+    }
 }
 
 fn release(lock: &Lock, dir: &Path, owner: &str) -> Result<Arc<Lease>, StoreError> {

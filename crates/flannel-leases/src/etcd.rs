@@ -17,6 +17,7 @@ mod txn;
 mod watch;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use flannel_plan::family::ByFamily;
@@ -24,7 +25,7 @@ use flannel_plan::lease::{Announcement, Lease};
 use ipnet::IpNet;
 use tracing::{info, warn};
 
-use crate::{Fault, LeaseStore, Snapshot, StoreError};
+use crate::{Fault, LeaseStore, Server, Snapshot, StoreError};
 use claim::{Change, Guard, Held, Life, Node, Step, StepError, next_step};
 use client::Client;
 use keeper::Keeper;
@@ -99,6 +100,11 @@ impl Etcd {
             read_again: Instant::now(),
             told: None,
         })
+    }
+
+    /// What etcd is known by before it has said a word.
+    pub fn server(&self) -> Server {
+        self.client.server()
     }
 
     /// For tests: leases that live shorter.
@@ -301,6 +307,7 @@ impl Etcd {
             })),
         }
         Snapshot {
+            origin: self.table.origin(),
             own: own.and_then(|(_, entry)| entry.lease.clone()),
             own_is_damaged: own.is_some_and(|(_, entry)| entry.fault.is_some()),
             rival: None,
@@ -345,6 +352,10 @@ impl LeaseStore for Etcd {
             self.told = None;
         }
         self.claim().await
+    }
+
+    fn origin(&self) -> Option<Arc<str>> {
+        self.table.origin()
     }
 
     async fn next(&mut self) -> Result<Snapshot, StoreError> {

@@ -39,7 +39,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::warn;
 
-use crate::{Fault, LeaseStore, Readiness, Snapshot, StoreError};
+use crate::{Fault, LeaseStore, Readiness, Server, Snapshot, StoreError};
 use access::{Access, Hints, Trust};
 use board::{Board, State};
 use client::Client;
@@ -47,6 +47,7 @@ use condition::{Teller, Word};
 use follow::Follower;
 use identity::Identity;
 use net_conf::NetConf;
+use nodes::{Memory, Nodes};
 use own::OwnLease;
 use publish::Complaint;
 
@@ -133,11 +134,16 @@ impl Kubernetes {
 
     /// Takes over what nodes had before the daemon was started. A node that has the same name and was made at the
     /// same time has the same subnets, so that the first list need not hold whole nodes: an eighth of the bytes.
+    /// It is used only if this node's object is still the one that it was.
     #[must_use]
-    pub fn remembering<'a>(self, leases: impl IntoIterator<Item = &'a Lease>) -> Self {
-        let known = |lease: &Lease| ((lease.owner.as_str().into(), lease.since), lease.subnets);
-        self.board.look().memory = leases.into_iter().map(known).collect();
+    pub fn remembering(self, before: &Snapshot) -> Self {
+        self.board.look().memory = Memory::of(before);
         self
+    }
+
+    /// What the API server is known by before it has said a word.
+    pub fn server(&self) -> Server {
+        self.client.identity()
     }
 
     /// Starts the tasks, once; they end with the store.
@@ -173,6 +179,7 @@ impl Kubernetes {
         }
         faults.extend(nodes.faults());
         Some(Snapshot {
+            origin: nodes.origin(),
             config: config.cloned(),
             own: own.lease,
             own_is_damaged: own.is_damaged,
@@ -195,6 +202,10 @@ impl LeaseStore for Kubernetes {
             self.board.ring();
         }
         published
+    }
+
+    fn origin(&self) -> Option<Arc<str>> {
+        self.board.look().nodes.as_ref().and_then(Nodes::origin)
     }
 
     async fn next(&mut self) -> Result<Snapshot, StoreError> {
@@ -228,7 +239,7 @@ impl LeaseStore for Kubernetes {
 
     fn tell(&mut self, readiness: &Readiness) {
         if let Some(words) = &self.words {
-            words.send_modify(|word| *word = Some(Word::after(word.as_ref(), readiness, Instant::now())));
+            words.send_modify(|word| *word = Word::after(word.as_ref(), readiness, Instant::now()));
         }
     }
 }

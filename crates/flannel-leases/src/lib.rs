@@ -10,6 +10,7 @@ mod inotify;
 pub mod kubernetes;
 pub mod rival;
 mod secret;
+mod server;
 mod sorted;
 
 use std::fmt;
@@ -24,6 +25,7 @@ use flannel_plan::lease::{Announcement, Lease};
 pub use directory::Directory;
 pub use error::StoreError;
 pub use rival::Rival;
+pub use server::Server;
 
 /// Where nodes claim their subnets and learn of each other.
 pub trait LeaseStore {
@@ -39,6 +41,12 @@ pub trait LeaseStore {
     /// force, and the next call tries again at once: the caller chooses the pause.
     fn next(&mut self) -> impl Future<Output = Result<Snapshot, StoreError>> + Send;
 
+    /// Of which cluster, and on Kubernetes of which node of it, the store has turned out to speak: etcd's cluster id,
+    /// or the UID of this node's object. None while that is not known, and where a store has no such thing.
+    fn origin(&self) -> Option<Arc<str>> {
+        None
+    }
+
     /// Hears how this node is, whenever that changes: a store that keeps a word of it passes it on, from
     /// [`LeaseStore::next`], for as long as it takes. Does not wait.
     fn tell(&mut self, _readiness: &Readiness) {}
@@ -49,6 +57,8 @@ pub trait LeaseStore {
 pub enum Readiness {
     /// They can.
     Ready,
+    /// They can by what is remembered: the store itself has not said so, and it is nothing to pass on.
+    Remembered,
     /// They cannot, for this reason.
     NotReady(String),
 }
@@ -56,6 +66,8 @@ pub enum Readiness {
 /// All that a store says at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Snapshot {
+    /// Of which cluster and node this is: see [`LeaseStore::origin`].
+    pub origin: Option<Arc<str>>,
     /// The config in force, or why there has been none so far.
     pub config: Result<NetworkConfig, Fault>,
     /// This node's own lease; none while it has none that fits the config, and must publish to get one.

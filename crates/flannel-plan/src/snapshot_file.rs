@@ -14,7 +14,7 @@ use crate::lease::Lease;
 use crate::lease_list::LeaseList;
 
 /// A file of another format is not read.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// What is written.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -23,6 +23,8 @@ pub struct Kept<'a, Of> {
     pub format: u32,
     /// Whose it is.
     pub of: &'a Of,
+    /// Of which cluster and node it is, by the store's own word.
+    pub origin: Option<&'a str>,
     /// The net-conf.
     pub config: &'a NetworkConfig,
     /// This node's own lease.
@@ -40,6 +42,8 @@ pub struct Recalled<Of> {
     pub format: u32,
     /// Whose it is.
     pub of: Of,
+    /// Of which cluster and node it is, by the store's own word.
+    pub origin: Option<Arc<str>>,
     /// The net-conf.
     pub config: NetworkConfig,
     /// This node's own lease.

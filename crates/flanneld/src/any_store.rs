@@ -1,8 +1,10 @@
 //! The lease store that the operator chose, whichever it is.
 
+use std::sync::Arc;
+
 use flannel_leases::etcd::Etcd;
 use flannel_leases::kubernetes::Kubernetes;
-use flannel_leases::{Directory, LeaseStore, Readiness, Snapshot, StoreError};
+use flannel_leases::{Directory, LeaseStore, Readiness, Server, Snapshot, StoreError};
 use flannel_plan::family::ByFamily;
 use flannel_plan::lease::{Announcement, Lease};
 use ipnet::IpNet;
@@ -20,25 +22,34 @@ pub enum AnyStore {
 }
 
 impl AnyStore {
-    /// Opens it for this node, which asks for its previous subnets again. What is remembered of the nodes saves
-    /// some stores from asking for all of it.
-    pub fn open(
-        store: &Store,
-        owner: &str,
-        previous: ByFamily<IpNet>,
-        remembered: Option<&Snapshot>,
-    ) -> Result<Self, StoreError> {
+    /// Opens it for this node, which asks for its previous subnets again.
+    pub fn open(store: &Store, owner: &str, previous: ByFamily<IpNet>) -> Result<Self, StoreError> {
         match store {
             Store::Directory(dir) => {
                 Directory::open(dir, owner.to_owned(), previous).map(Box::new).map(Self::Directory)
             }
             Store::Etcd(options) => Etcd::open(options.clone(), previous).map(Box::new).map(Self::Etcd),
             Store::Kubernetes(options) => {
-                let leases =
-                    remembered.into_iter().flat_map(|snapshot| snapshot.peers.iter().chain(&snapshot.own));
-                let store = Kubernetes::open(options.clone())?.remembering(leases.map(|lease| &**lease));
-                Ok(Self::Kubernetes(Box::new(store)))
+                Kubernetes::open(options.clone()).map(Box::new).map(Self::Kubernetes)
             }
+        }
+    }
+
+    /// What its server is known by before it has said a word.
+    pub fn server(&self) -> Server {
+        match self {
+            Self::Directory(_) => Server::default(),
+            Self::Etcd(store) => store.server(),
+            Self::Kubernetes(store) => store.server(),
+        }
+    }
+
+    /// Takes over what is remembered, which saves some stores from asking for all of it.
+    #[must_use]
+    pub fn remembering(self, before: &Snapshot) -> Self {
+        match self {
+            Self::Kubernetes(store) => Self::Kubernetes(Box::new(store.remembering(before))),
+            other => other,
         }
     }
 }
@@ -49,6 +60,14 @@ impl LeaseStore for AnyStore {
             Self::Directory(store) => store.publish(announcement).await,
             Self::Etcd(store) => store.publish(announcement).await,
             Self::Kubernetes(store) => store.publish(announcement).await,
+        }
+    }
+
+    fn origin(&self) -> Option<Arc<str>> {
+        match self {
+            Self::Directory(store) => store.origin(),
+            Self::Etcd(store) => store.origin(),
+            Self::Kubernetes(store) => store.origin(),
         }
     }
 

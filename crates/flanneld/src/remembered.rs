@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
-use flannel_leases::Snapshot;
+use flannel_leases::{Server, Snapshot};
 use flannel_plan::lease::Lease;
 use flannel_plan::snapshot_file::{FORMAT, Kept, Recalled};
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,15 @@ pub struct Belongs {
     pub node: String,
     /// The store, without secrets.
     pub store: String,
+    /// Its server: every cluster has a node of some name.
+    pub server: Server,
+}
+
+impl Belongs {
+    fn may_be(&self, other: &Self) -> bool {
+        let names = |of: &Self| [of.subnet_file.clone(), of.node.clone(), of.store.clone()];
+        names(self) == names(other) && self.server.may_be(&other.server)
+    }
 }
 
 impl Remembered {
@@ -60,11 +69,12 @@ impl Remembered {
                 warn!(file = %self.file.path().display(), %error, "what the store said last cannot be read");
             }
         });
-        let told = told.ok().filter(|told| told.format == FORMAT && told.of == self.of)?;
+        let told = told.ok().filter(|told| told.format == FORMAT && self.of.may_be(&told.of))?;
         self.name_left_out(&told.peers.left_out);
         let (config, own) = (Ok(told.config), Some(told.own));
-        let (public, peers) = (told.public, told.peers.leases);
-        Some(Snapshot { config, own, own_is_damaged: false, rival: None, public, peers, faults: Vec::new() })
+        let (origin, public, peers) = (told.origin, told.public, told.peers.leases);
+        let (own_is_damaged, rival, faults) = (false, None, Vec::new());
+        Some(Snapshot { origin, config, own, own_is_damaged, rival, public, peers, faults })
     }
 
     fn name_left_out(&self, left_out: &[String]) {
@@ -96,8 +106,8 @@ impl Remembered {
             let snapshot = self.accepted.as_ref()?;
             // While the store has no net-conf or no lease for this node, the last time that it had is worth more.
             let (config, own) = (snapshot.config.as_ref().ok()?, snapshot.own.as_deref()?);
-            let (public, peers) = (&snapshot.public, &*snapshot.peers);
-            Some(Kept { format: FORMAT, of: &self.of, config, own, public, peers })
+            let (origin, public, peers) = (snapshot.origin.as_deref(), &snapshot.public, &*snapshot.peers);
+            Some(Kept { format: FORMAT, of: &self.of, origin, config, own, public, peers })
         };
         if let Err(error) = self.file.write_if_due(content) {
             let file = self.file.path().display();
@@ -107,7 +117,9 @@ impl Remembered {
 }
 
 fn is_same(a: &Snapshot, b: &Snapshot) -> bool {
-    let lists = |snapshot: &Snapshot| (snapshot.config.clone().ok(), snapshot.own.clone(), snapshot.public);
+    let lists = |snapshot: &Snapshot| {
+        (snapshot.origin.clone(), snapshot.config.clone().ok(), snapshot.own.clone(), snapshot.public)
+    };
     let same_peers = |(a, b): (&Arc<Lease>, &Arc<Lease>)| Arc::ptr_eq(a, b) || a == b;
     a.peers.len() == b.peers.len() && a.peers.iter().zip(&b.peers).all(same_peers) && lists(a) == lists(b)
 }
@@ -124,6 +136,22 @@ fn file_name(subnet_file: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn belongs(node: &str, server: &str) -> Belongs {
+        let server = serde_json::from_str(server).unwrap();
+        Belongs { subnet_file: "subnet.env".into(), node: node.into(), store: "kubernetes".into(), server }
+    }
+
+    #[test]
+    fn what_another_cluster_said_of_a_node_of_the_same_name_is_not_believed() {
+        let (old, new) = (
+            r#"{"addresses":["https://10.96.0.1:443"],"authorities":["aa"]}"#,
+            r#"{"addresses":["https://10.96.0.1:443"],"authorities":["bb"]}"#,
+        );
+        assert!(belongs("worker1", old).may_be(&belongs("worker1", old)));
+        assert!(!belongs("worker1", old).may_be(&belongs("worker1", new)));
+        assert!(!belongs("worker1", old).may_be(&belongs("worker2", old)));
+    }
 
     #[test]
     fn each_daemon_of_a_host_remembers_for_itself() {

@@ -191,7 +191,7 @@ impl Reporter {
         if self.stand(reasons, notes) {
             // In this order: whoever waits for ready finds the report in place.
             self.write_if_due(planned, damper);
-            self.tell_outside();
+            self.tell_outside(word);
         }
     }
 
@@ -245,9 +245,12 @@ impl Reporter {
         news
     }
 
-    fn tell_outside(&self) {
+    fn tell_outside(&self, word: &Word) {
         let Standing { ready, reasons, notes, .. } = &self.standing;
         self.store.send_replace(match ready {
+            // Nodes are told apart by what the store says, and it has said nothing: another may be meant. That it
+            // is heard again takes a note away, which is news.
+            true if word.is_remembered => leases::Readiness::Remembered,
             true => leases::Readiness::Ready,
             false => leases::Readiness::NotReady(reasons.join("; ")),
         });

@@ -10,13 +10,14 @@ use anyhow::Context;
 use flannel_kernel::Linux;
 use flannel_kernel::firewall::rules::watch::RuleWatch;
 use flannel_kernel::watch::{Interest, Watch};
-use flannel_leases::Readiness;
+use flannel_leases::{Readiness, Server};
 use flannel_plan::family::ByFamily;
 use flannel_plan::look::Scope;
 use flannel_plan::report::report_path;
 use flannel_plan::subnet_env::{previous_networks, previous_subnets};
 use ipnet::IpNet;
 use serde::Deserialize;
+use tokio::runtime::Runtime;
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
@@ -52,15 +53,14 @@ pub fn run(options: Options, bell: &Bell) -> anyhow::Result<()> {
     let word = LastWord::default();
     let (wanted, wish) = watch::channel(None);
     let (standing, readiness) = watch::channel(Readiness::NotReady("flanneld starts".to_owned()));
-    let remembered = Remembered::new(belongs(&options));
-    let link = Link {
-        wanted: wish,
-        readiness,
-        remembered: remembered.recall(),
-        word: word.clone(),
-        bell: bell.clone(),
-    };
-    start_edge(Edge { health: Arc::clone(&health), listener, link }, &options)?;
+    let (runtime, mut store) = open_store(&options)?;
+    let remembered = Remembered::new(belongs(&options, store.server()));
+    let recalled = remembered.recall();
+    if let Some(recalled) = &recalled {
+        store = store.remembering(recalled);
+    }
+    let link = Link { wanted: wish, readiness, remembered: recalled, word: word.clone(), bell: bell.clone() };
+    start_edge(runtime, Edge { health: Arc::clone(&health), listener, link, store })?;
     let state_file = report_path(&options.subnet_file);
     let earlier = earlier_networks(Path::new(&state_file), Path::new(&options.subnet_file));
     let state_file = RareFile::new(state_file, REPORT_PAUSE);
@@ -72,9 +72,9 @@ pub fn run(options: Options, bell: &Bell) -> anyhow::Result<()> {
 }
 
 /// What tells this daemon's memory from that of others.
-fn belongs(options: &Options) -> Belongs {
+fn belongs(options: &Options, server: Server) -> Belongs {
     let (subnet_file, node) = (options.subnet_file.clone(), options.owner.clone());
-    Belongs { subnet_file, node, store: options.store.to_string() }
+    Belongs { subnet_file, node, store: options.store.to_string(), server }
 }
 
 /// The subnets that this node had before; they are asked for again.
@@ -165,22 +165,26 @@ struct Edge {
     health: Arc<Health>,
     listener: Option<TcpListener>,
     link: Link,
+    store: AnyStore,
 }
 
-fn start_edge(edge: Edge, options: &Options) -> anyhow::Result<()> {
+/// Opens the store, and what it is to run on.
+fn open_store(options: &Options) -> anyhow::Result<(Runtime, AnyStore)> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().context("no async runtime")?;
     let previous = previous(Path::new(&options.subnet_file));
-    let remembered = edge.link.remembered.as_ref();
-    let store =
-        runtime.block_on(async { AnyStore::open(&options.store, &options.owner, previous, remembered) })?;
-    let work = move || runtime.block_on(run_edge(edge, store));
+    let store = runtime.block_on(async { AnyStore::open(&options.store, &options.owner, previous) })?;
+    Ok((runtime, store))
+}
+
+fn start_edge(runtime: Runtime, edge: Edge) -> anyhow::Result<()> {
+    let work = move || runtime.block_on(run_edge(edge));
     thread::Builder::new().name("edge".into()).spawn(work).context("no thread for the lease store")?;
     Ok(())
 }
 
-async fn run_edge(edge: Edge, store: AnyStore) {
-    let Edge { health, listener, link } = edge;
+async fn run_edge(edge: Edge) {
+    let Edge { health, listener, link, store } = edge;
     if let Some(listener) = listener {
         tokio::spawn(async move {
             if let Err(error) = http::serve(listener, health).await {

@@ -18,8 +18,9 @@ const FIRST_RETRY: Duration = Duration::from_millis(200);
 /// A store that is back is heard soon, however long it was away.
 const LONGEST_READ_RETRY: Duration = Duration::from_millis(1500);
 const LONGEST_PUBLISH_RETRY: Duration = Duration::from_secs(30);
-/// How long a silent store is waited for, before a start goes on with what is remembered.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How long a store that says nothing of this node is waited for, whether it is silent or refuses, before a start goes
+/// on with what is remembered: what starts beside it, and a cluster that is made anew, need such a time.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The last word of the store, for whoever asks.
 #[derive(Clone, Debug, Default)]
@@ -91,7 +92,7 @@ pub async fn run(mut store: impl LeaseStore, mut link: Link) {
                 continue;
             }
             () = &mut patience, if link.remembered.is_some() => {
-                link.fall_back("it has not answered yet");
+                link.fall_back(store.origin().as_deref());
                 false
             }
             changed = link.readiness.changed() => {
@@ -105,6 +106,7 @@ pub async fn run(mut store: impl LeaseStore, mut link: Link) {
             }
             () = publishing.due() => true,
         };
+        link.disown(store.origin().as_deref());
         if news {
             link.announce(&mut store, &mut publishing).await;
         }
@@ -147,14 +149,30 @@ impl Link {
         if self.word.get().read_trouble.as_ref() != Some(&trouble) {
             warn!(error = %trouble, "the lease store cannot be read; what is known stays in force");
         }
-        self.fall_back(&trouble);
         self.word.change(|word| word.read_trouble = Some(trouble));
     }
 
-    /// Goes on with what is remembered, once.
-    fn fall_back(&mut self, why: &str) {
+    /// Gives up what is remembered as soon as the store is known to speak of another cluster or node.
+    fn disown(&mut self, origin: Option<&str>) {
+        let is_anothers = |snapshot: &Snapshot| origin.is_some() && snapshot.origin.as_deref() != origin;
+        let is_unused = self.remembered.take_if(|snapshot| is_anothers(snapshot)).is_some();
+        self.word.change(|word| {
+            let is_used = word.is_remembered && word.snapshot.as_deref().is_some_and(is_anothers);
+            if is_used {
+                (word.snapshot, word.is_remembered) = (None, false);
+            }
+            if is_used || is_unused {
+                warn!("what was remembered is of another cluster, or of another node of this name: not used");
+            }
+        });
+    }
+
+    /// Goes on with what is remembered, once, unless the store speaks of another cluster or node.
+    fn fall_back(&mut self, origin: Option<&str>) {
+        self.disown(origin);
         let Some(remembered) = self.remembered.take() else { return };
         let peers = remembered.peers.len();
+        let why = self.word.get().read_trouble.unwrap_or_else(|| "it has not answered yet".to_owned());
         warn!(peers, "going on with what the lease store said before this start: {why}");
         self.word.change(|word| {
             word.snapshot = Some(Arc::new(remembered));
@@ -237,3 +255,6 @@ impl Retry {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

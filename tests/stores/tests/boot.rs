@@ -15,7 +15,7 @@ scenarios! {
 const LONG: Duration = Duration::from_secs(60);
 
 /// Waits until a node has all others on its disk.
-fn wait_remembered(node: &Node, others: &[&str]) {
+pub fn wait_remembered(node: &Node, others: &[&str]) {
     wait_until("the node to write down what the store says", || {
         let files = fs::read_dir(node.disk_path("/var/lib/flannel")).unwrap().flatten();
         let text: String = files.filter_map(|file| fs::read_to_string(file.path()).ok()).collect();
@@ -39,7 +39,7 @@ fn boots(fleet: &Fleet, node: &Node, others: &[&str]) {
         pod.wait_ping(peer.pods().unwrap().remove(0).address(), LONG).unwrap();
     }
     tell(format!("ready after {ready:?}, a new pod reaches all others after {:?}", start.elapsed()));
-    assert!(ready < Duration::from_secs(2), "{ready:?}");
+    assert!(ready > Duration::from_secs(5), "the store has some time to come, refusing or not: {ready:?}");
     watches.iter().for_each(Watch::assert_lost_nothing);
     let told = cluster_tests::readyz(node).1;
     assert!(told.iter().any(|line| line.contains("store")), "it says that this is old: {told:?}");

@@ -18,6 +18,7 @@ mod etcd_leases;
 mod kube_faults;
 mod kube_nodes;
 mod later;
+mod memory;
 mod mixed;
 mod moving;
 
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     store_tests::run(
         &[
             boot::SCENARIOS,
+            memory::SCENARIOS,
             mixed::SCENARIOS,
             moving::SCENARIOS,
             etcd_faults::SCENARIOS,

@@ -15,6 +15,7 @@ use super::error::EtcdError;
 use super::line::{self, ANSWER_LIMIT, Call, Line, Trouble};
 use super::messages::{AUTHENTICATE, AuthenticateRequest, AuthenticateResponse};
 use super::tls::{TlsContent, TlsFiles};
+use crate::Server;
 use crate::secret::Secret;
 
 const LOG_IN: Call = Call { path: AUTHENTICATE, act: "log in", stays_open: false };
@@ -62,6 +63,11 @@ impl Client {
             line::settings(endpoint, &client.tls_content)?;
         }
         if client.endpoints.is_empty() { Err(EtcdError::NoEndpoint) } else { Ok(client) }
+    }
+
+    /// What etcd is known by before it has said a word.
+    pub(super) fn server(&self) -> Server {
+        Server::new(self.endpoints.iter().map(line::named), self.tls_content.authorities())
     }
 
     /// Asks a question that has one answer.

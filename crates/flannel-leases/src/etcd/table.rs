@@ -223,6 +223,11 @@ impl Table {
         self.entries.values().filter_map(|entry| entry.remembered).min()
     }
 
+    /// The id of the cluster that was read.
+    pub(super) fn origin(&self) -> Option<Arc<str>> {
+        self.newest.map(|newest| format!("{:x}", newest.cluster_id).into())
+    }
+
     /// The config in force, or why there has been none so far.
     pub(super) fn config(&self) -> Result<&NetworkConfig, Fault> {
         let fault = || Fault {

@@ -64,6 +64,11 @@ fn read(path: &PathBuf, role: &'static str, sign: &str) -> Result<Vec<u8>, EtcdE
 }
 
 impl TlsContent {
+    /// The authorities that are ours, as PEM text; none if those of the system count.
+    pub(super) fn authorities(&self) -> &[u8] {
+        self.ca.as_deref().unwrap_or_default()
+    }
+
     /// The settings of a connection to a host: its authority is ours, or else one of the system's.
     pub(super) fn settings(&self, host: &str) -> ClientTlsConfig {
         // An IPv6 address is in brackets in a URL, and without them in a certificate.

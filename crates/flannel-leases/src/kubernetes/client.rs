@@ -17,7 +17,8 @@ use tokio::time::timeout;
 use super::access::{Access, Credentials};
 use super::connection;
 use super::error::KubernetesError;
-use super::wire;
+use super::{tls, wire};
+use crate::Server;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
 /// A page of nodes is far smaller; more is not kept.
@@ -73,6 +74,11 @@ impl Client {
     /// The server's address, for messages.
     pub(super) fn server(&self) -> String {
         self.access.server.to_string()
+    }
+
+    /// What the server is known by before it has said a word.
+    pub(super) fn identity(&self) -> Server {
+        Server::new([self.server()], tls::authorities(&self.access).as_bytes())
     }
 
     /// Asks, and gives the body of the answer.

@@ -31,14 +31,15 @@ pub(super) enum Word {
 }
 
 impl Word {
-    /// The next word after another one: a new reason does not make a node younger.
-    pub(super) fn after(before: Option<&Word>, readiness: &Readiness, now: Instant) -> Self {
+    /// The next word after another one, if there is anything to say: a new reason does not make a node younger.
+    pub(super) fn after(before: Option<&Word>, readiness: &Readiness, now: Instant) -> Option<Self> {
         match (readiness, before) {
-            (Readiness::Ready, _) => Self::Ready,
+            (Readiness::Ready, _) => Some(Self::Ready),
+            (Readiness::Remembered, _) => None,
             (Readiness::NotReady(reason), Some(Self::NotReady { since, .. })) => {
-                Self::NotReady { since: *since, reason: reason.clone() }
+                Some(Self::NotReady { since: *since, reason: reason.clone() })
             }
-            (Readiness::NotReady(reason), _) => Self::NotReady { since: now, reason: reason.clone() },
+            (Readiness::NotReady(reason), _) => Some(Self::NotReady { since: now, reason: reason.clone() }),
         }
     }
 }
@@ -212,14 +213,22 @@ mod tests {
         let (begin, minute) = (Instant::now(), Duration::from_secs(60));
         let at = |seconds| begin + Duration::from_secs(seconds);
         let not_ready = |reason: &str| Readiness::NotReady(reason.to_owned());
-        let first = Word::after(None, &not_ready("a"), at(0));
-        let second = Word::after(Some(&first), &not_ready("b"), at(50));
+        let after = |before, readiness: &_, now| Word::after(before, readiness, now).unwrap();
+        let first = after(None, &not_ready("a"), at(0));
+        let second = after(Some(&first), &not_ready("b"), at(50));
         assert_eq!(wish(&second, minute, at(50)), Err(Duration::from_secs(10)));
         let down = Wish { status: "True", reason: "FlannelIsDown", message: "b".to_owned() };
         assert_eq!(wish(&second, minute, at(60)), Ok(down));
-        let ready = Word::after(Some(&second), &Readiness::Ready, at(61));
+        let ready = after(Some(&second), &Readiness::Ready, at(61));
         assert_eq!(wish(&ready, minute, at(61)).unwrap().reason, "FlannelIsUp");
-        let again = Word::after(Some(&ready), &not_ready("c"), at(70));
+        let again = after(Some(&ready), &not_ready("c"), at(70));
         assert_eq!(wish(&again, minute, at(70)), Err(minute));
+    }
+
+    #[test]
+    fn what_is_only_remembered_is_no_reason_to_say_anything() {
+        let down = Word::NotReady { since: Instant::now(), reason: "a".to_owned() };
+        assert_eq!(Word::after(Some(&down), &Readiness::Remembered, Instant::now()), None);
+        assert_eq!(Word::after(Some(&Word::Ready), &Readiness::Remembered, Instant::now()), None);
     }
 }

@@ -100,16 +100,17 @@ impl Follower {
 
     /// Learns of all nodes, and gives the version of that knowledge.
     async fn list(&self) -> Result<String, KubernetesError> {
-        let name = self.identity.name(&self.client).await?;
-        let form = {
-            let mut state = self.board.look();
-            let memory = std::mem::take(&mut state.memory);
-            let nodes = state.nodes.get_or_insert_with(|| Nodes::new(name, self.prefix.clone(), memory));
+        self.recognize().await?;
+        let mut form = WHOLE;
+        self.board.change(|nodes| {
             nodes.begin_list();
             // Whose subnets are known already need not be read whole again: after a restart of the API server
             // all daemons of the cluster list at once.
-            if nodes.know_subnets() { METADATA_LIST } else { WHOLE }
-        };
+            if nodes.know_subnets() {
+                form = METADATA_LIST;
+            }
+            News::Nothing
+        });
         let (version, unknown) = self.list_as(form).await?;
         let version = if unknown.len() > MANY { self.list_as(WHOLE).await?.0 } else { version };
         if unknown.len() <= MANY {
@@ -121,6 +122,25 @@ impl Follower {
         self.board.regain(&self.client.server());
         self.board.ring();
         Ok(version)
+    }
+
+    /// Learns who this node is, before anything is made of what is remembered.
+    async fn recognize(&self) -> Result<(), KubernetesError> {
+        let name = self.identity.name(&self.client).await?;
+        let must_be_recognized = {
+            let mut state = self.board.look();
+            let memory = std::mem::take(&mut state.memory);
+            let nodes = state.nodes.get_or_insert_with(|| Nodes::new(name, self.prefix.clone(), memory));
+            nodes.must_be_recognized()
+        };
+        if must_be_recognized {
+            self.read(name).await?;
+            self.board.change(|nodes| {
+                nodes.recognize();
+                News::Nothing
+            });
+        }
+        Ok(())
     }
 
     /// Lists in this form; gives the version, and the names of those that have to be read whole.

@@ -13,8 +13,8 @@ use ipnet::IpNet;
 
 use super::node::{Node, PodCidrs};
 use super::own::Own;
-use crate::Fault;
 use crate::sorted::Sorted;
+use crate::{Fault, Snapshot};
 
 /// What came of news about a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(super) enum News {
 pub(super) struct Nodes {
     prefix: AnnotationPrefix,
     own_name: String,
-    /// What leases said before the daemon was started: since when their node exists, and its subnets.
+    /// What is remembered from before the daemon was started.
     remembered: Memory,
     /// This node, if there is an object of its name.
     pub own: Option<Own>,
@@ -41,8 +41,23 @@ pub(super) struct Nodes {
     peers: Sorted,
 }
 
-/// The subnets of nodes, by their names and the times at which they were made.
-pub(super) type Memory = BTreeMap<(Box<str>, u64), ByFamily<IpNet>>;
+/// What is remembered from before the daemon was started.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// The UID that this node's object had.
+    origin: Option<Arc<str>>,
+    /// The subnets of nodes, by their names and the times at which they were made.
+    subnets: BTreeMap<(Box<str>, u64), ByFamily<IpNet>>,
+}
+
+impl Memory {
+    /// What a snapshot of an earlier run says.
+    pub(super) fn of(before: &Snapshot) -> Self {
+        let leases = before.peers.iter().chain(&before.own);
+        let known = |lease: &Arc<Lease>| ((lease.owner.as_str().into(), lease.since), lease.subnets);
+        Self { origin: before.origin.clone(), subnets: leases.map(known).collect() }
+    }
+}
 
 /// What is known of another node.
 #[derive(Debug, Default)]
@@ -67,9 +82,27 @@ impl Nodes {
         }
     }
 
+    /// Who this node is: the UID of its object.
+    pub(super) fn origin(&self) -> Option<Arc<str>> {
+        self.own.as_ref().map(|own| own.uid.as_str().into())
+    }
+
+    /// Whether something is remembered of which nobody knows yet whether it is of this node.
+    pub(super) fn must_be_recognized(&self) -> bool {
+        self.own.is_none() && !self.remembered.subnets.is_empty()
+    }
+
+    /// Forgets what is remembered if it is of another node: of one that was made anew, or of another cluster, in
+    /// which the same names mean others.
+    pub(super) fn recognize(&mut self) {
+        if self.remembered.origin != self.origin() {
+            self.remembered = Memory::default();
+        }
+    }
+
     /// Whether the subnets of some nodes are known, or remembered.
     pub(super) fn know_subnets(&self) -> bool {
-        !self.remembered.is_empty() || self.any_has_subnet()
+        !self.remembered.subnets.is_empty() || self.any_has_subnet()
     }
 
     /// A list is believed even if its versions are lower than before: the store of the API server may have been
@@ -98,7 +131,7 @@ impl Nodes {
         let subnets = match &node.pod_cidrs {
             Some(cidrs) => Some(read_subnets(cidrs)),
             None if subnets_are_known || !is_managed => None,
-            None => match self.remembered.remove(&(node.name.as_str().into(), node.since)) {
+            None => match self.remembered.subnets.remove(&(node.name.as_str().into(), node.since)) {
                 Some(subnets) => Some(Ok(subnets)),
                 None => return News::Incomplete,
             },
@@ -188,7 +221,7 @@ impl Nodes {
 
     /// Takes that there are no other nodes than those: a whole list is the proof.
     pub(super) fn retain(&mut self, listed: impl Fn(&str) -> bool) {
-        self.remembered.clear();
+        self.remembered.subnets.clear();
         self.others.retain(|name, _| listed(name));
         self.peers.retain(|lease| listed(&lease.owner));
         if !listed(&self.own_name) {

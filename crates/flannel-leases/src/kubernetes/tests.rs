@@ -124,22 +124,50 @@ async fn what_is_remembered_makes_the_first_list_small_and_too_much_that_is_new_
         _ => nothing_more(),
     };
     let mut stage = Stage::new(answer);
-    let leases = stage.next().await.unwrap().peers;
-    assert_eq!(leases.len(), 299);
+    let before = stage.next().await.unwrap();
+    assert_eq!((before.peers.len(), before.origin.as_deref()), (299, Some("uid-0")));
     assert_eq!(stage.count(|asked| asked.is_of_metadata() && asked.is_list()), 0);
 
     let remembered = |count: usize| {
+        let peers = before.peers.iter().take(count).cloned().collect();
         let mut again = Stage::new(answer);
-        again.store = again.store.remembering(leases.iter().take(count).map(|lease| &**lease));
+        again.store = again.store.remembering(&Snapshot { peers, ..before.clone() });
         again
     };
     let mut again = remembered(299);
-    assert_eq!(again.next().await.unwrap().peers, leases);
+    assert_eq!(again.next().await.unwrap().peers, before.peers);
     assert_eq!(again.count(|asked| !asked.is_of_metadata() && asked.is_list()), 0);
     let mut nearly_new = remembered(150);
-    assert_eq!(nearly_new.next().await.unwrap().peers, leases);
+    assert_eq!(nearly_new.next().await.unwrap().peers, before.peers);
     assert_eq!(nearly_new.count(|asked| !asked.is_of_metadata() && asked.is_list()), 1);
-    assert_eq!(nearly_new.count(|asked| asked.path.starts_with("/api/v1/nodes/")), 0);
+    let reads = |asked: &Asked| asked.path.starts_with("/api/v1/nodes/");
+    assert_eq!(nearly_new.count(reads), 1, "of this node, which is asked first who it is");
+}
+
+#[tokio::test]
+async fn what_is_remembered_of_another_node_of_the_same_name_is_not_used() {
+    let mut stage = Stage::new(|asked, _| match asked.path.as_str() {
+        "/api/v1/nodes/n0" => whole(0),
+        _ if asked.is_list() => nodes(asked, [node(0, "1"), node(1, "1")], "9"),
+        _ => nothing_more(),
+    });
+    let before = stage.next().await.unwrap();
+    let moved = |lease: &Arc<Lease>| {
+        Arc::new(Lease { subnets: before.own.as_ref().unwrap().subnets, ..(**lease).clone() })
+    };
+    let wrong = Snapshot {
+        origin: Some("uid-x".into()),
+        peers: before.peers.iter().map(moved).collect(),
+        ..before.clone()
+    };
+    let mut again = Stage::new(|asked, _| match asked.path.as_str() {
+        "/api/v1/nodes/n0" => whole(0),
+        _ if asked.is_list() => nodes(asked, [node(0, "1"), node(1, "1")], "9"),
+        _ => nothing_more(),
+    });
+    again.store = again.store.remembering(&wrong);
+    assert_eq!(again.next().await.unwrap().peers, before.peers);
+    assert_eq!(again.count(|asked| asked.is_of_metadata() && asked.is_list()), 0);
 }
 
 #[tokio::test]

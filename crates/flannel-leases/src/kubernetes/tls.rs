@@ -32,6 +32,15 @@ pub(super) fn config(access: &Access) -> Result<ClientConfig, KubernetesError> {
     }
 }
 
+/// The authority that the operator names for a server, as PEM text; nothing if there is none.
+pub(super) fn authorities(access: &Access) -> String {
+    match &access.trust {
+        // What cannot be read makes every connection fail, and is told then.
+        Trust::Authority(material) if access.server.tls => pem("CA", material).unwrap_or_default(),
+        _ => String::new(),
+    }
+}
+
 /// Whose signature makes a server's certificate good; none if nobody's is asked for.
 fn roots(trust: &Trust) -> Result<Option<RootCertStore>, KubernetesError> {
     let mut roots = RootCertStore::empty();

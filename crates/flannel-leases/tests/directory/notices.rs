@@ -11,6 +11,7 @@ use crate::stage::{Stage, V4, announcement, next, publish, v4};
 
 fn expected(config: &str) -> Snapshot {
     Snapshot {
+        origin: None,
         own_is_damaged: false,
         rival: None,
         public: ByFamily::default(),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use flannel_leases::Fault;
+use flannel_leases::{Fault, LeaseStore};
 
 use crate::stage::{Daemon, PREFIX, Stage, V4, announcement, both, key, next, publish, run, until, v4};
 
@@ -33,6 +33,18 @@ async fn peers_that_come_change_and_go_are_told_in_order_and_others_stay_the_sam
     stage.delete("10.244.9.0-24");
     let fourth = until(&mut node, "one is gone", |snapshot| snapshot.peers.len() == 2).await;
     assert_eq!(fourth.peers, [third.peers[0].clone(), third.peers[2].clone()]);
+}
+
+#[tokio::test]
+async fn a_store_tells_which_cluster_it_speaks_of_as_soon_as_it_has_answered() {
+    let (one, other) = (Stage::new(V4), Stage::new(V4));
+    let mut node = one.node();
+    assert_eq!(node.origin(), None);
+    let told = next(&mut node).await.origin;
+    assert!(told.is_some() && told == node.origin(), "{told:?}");
+    assert_eq!(next(&mut one.node()).await.origin, told);
+    assert_ne!(next(&mut other.node()).await.origin, told);
+    assert!(node.server().may_be(&one.node().server()) && !node.server().may_be(&other.node().server()));
 }
 
 #[tokio::test]

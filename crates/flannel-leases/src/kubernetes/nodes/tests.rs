@@ -35,7 +35,7 @@ fn lease(name: &str, n: u8) -> Lease {
 }
 
 fn nodes() -> Nodes {
-    Nodes::new("own", AnnotationPrefix::default(), Memory::new())
+    Nodes::new("own", AnnotationPrefix::default(), Memory::default())
 }
 
 fn leases(nodes: &Nodes) -> Vec<Lease> {
@@ -122,7 +122,8 @@ fn only_a_whole_list_proves_that_a_node_is_gone() {
 #[test]
 fn subnets_that_are_remembered_need_not_be_read_unless_the_node_is_another_one() {
     let remembered = |node: &str, n| ((node.into(), 7), lease(node, n).subnets);
-    let memory = Memory::from([remembered("a", 1), remembered("b", 2)]);
+    let subnets = BTreeMap::from([remembered("a", 1), remembered("b", 2)]);
+    let memory = Memory { subnets, ..Memory::default() };
     let mut nodes = Nodes::new("own", AnnotationPrefix::default(), memory);
     assert_eq!(nodes.put(metadata("a", "1", 1)), News::Changed);
     assert_eq!(nodes.put(Node { since: 8, ..metadata("b", "2", 2) }), News::Incomplete);
