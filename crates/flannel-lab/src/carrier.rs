@@ -7,7 +7,7 @@ use crate::machine::Machine;
 use crate::wait::wait_for;
 use crate::{Result, program};
 
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(60);
 
 impl Machine {
     /// Waits until every link that is switched on carries, and every port of a bridge forwards.

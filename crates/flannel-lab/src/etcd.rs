@@ -17,7 +17,7 @@ const PEER_PORT: u16 = 2380;
 /// Where a member tells how it is, to its own server only, whatever its clients need to show.
 const HEALTH_PORT: u16 = 2381;
 /// How long members may take until they have a leader, on a busy machine.
-const START_LIMIT: Duration = Duration::from_secs(30);
+const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// The etcd of a running lab.
 #[derive(Clone, Debug)]

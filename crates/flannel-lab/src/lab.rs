@@ -23,9 +23,9 @@ use crate::wait::Interrupt;
 use crate::{LabError, Result, process, program, wiring};
 
 /// How long flanneld may take on a busy machine until it is ready.
-const START_LIMIT: Duration = Duration::from_secs(30);
+const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long a booted machine may stay unseen.
-pub(crate) const BOOT_LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const BOOT_LIMIT: Duration = Duration::from_secs(60);
 /// The longest name of a lab.
 const LONGEST_NAME: usize = 40;
 

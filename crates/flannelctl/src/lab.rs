@@ -21,7 +21,7 @@ use crate::terminal::Terminal;
 use crate::{demo, interrupt};
 
 /// How long flanneld may take to repair something, before we say that it does not.
-const REPAIR_LIMIT: Duration = Duration::from_secs(5);
+const REPAIR_LIMIT: Duration = Duration::from_secs(30);
 /// How long a node may take to be ready after a reboot.
 const HEAL_LIMIT: Duration = Duration::from_secs(30);
 

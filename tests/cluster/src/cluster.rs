@@ -10,7 +10,7 @@ use crate::lease::Leases;
 use crate::room::Place;
 
 /// How long a condition may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The lab of one test.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ const KILLS: u32 = 200;
 const ROUND: u32 = 20;
 /// A start takes about 20 ms; the rest is operation, which peers that come and go keep busy.
 const LONGEST_LIFE: u64 = 60_000;
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Every file is a whole lease, each owner has one, and no subnet is given out twice.
 fn owners(leases: &Leases) -> BTreeSet<(String, String)> {

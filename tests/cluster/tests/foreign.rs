@@ -78,7 +78,7 @@ fn what_others_put_there_stays_through_repairs_and_restarts_and_is_named() {
         check(node, small_breaks(&target));
     }
     node.restart_flanneld().unwrap();
-    node.wait_ready(Duration::from_secs(20)).unwrap();
+    node.wait_ready(Duration::from_secs(60)).unwrap();
     foreign_is_named(node);
     assert_eq!(whole.changes_to(&Picture::of(node)), [] as [&str; 0]);
     assert_eq!(metrics(node).labelled("flannel_changes_total"), BTreeMap::new());

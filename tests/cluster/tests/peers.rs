@@ -7,7 +7,7 @@ use cluster_tests::{Cluster, PeerLease, Picture, VXLAN, metrics, readyz, state, 
 use flannel_lab::{Node, Signal};
 use serde_json::json;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 const MAC: &str = "0e:00:00:00:00:07";
 const OTHER_MAC: &str = "0e:00:00:00:00:08";
 

@@ -8,7 +8,7 @@ use cluster_tests::{
 };
 use flannel_lab::{Flanneld, LabOptions, Node, Signal};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Of each end.
 const RESTARTS: usize = 8;
 /// `ping` itself decides how often it sends while cores are busy; less than this would show nothing.

@@ -8,6 +8,8 @@ use cluster_tests::{Cluster, VXLAN, metrics, options, wait_until};
 use flannel_lab::{LabOptions, Topology};
 
 const NODES: usize = 200;
+/// They claim one after the other, each with a write that the disk has to confirm, on a machine with other work.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// How many files of one user can be watched at once: enough for one machine by default, not for 200 on one kernel.
 struct Watches(String);
@@ -42,7 +44,7 @@ fn two_hundred_daemons_that_start_together_get_two_hundred_subnets_and_none_give
     cluster.nodes().iter().for_each(|node| node.start_flanneld(["-v", "0"]).unwrap());
     println!("all are started after {:?}", start.elapsed());
     drop(gate);
-    cluster.nodes().iter().for_each(|node| node.wait_ready(Duration::from_secs(60)).unwrap());
+    cluster.nodes().iter().for_each(|node| node.wait_ready(PATIENCE).unwrap());
     println!("all are ready after {:?}", start.elapsed());
     let leases = cluster.leases().all();
     let subnets: BTreeSet<_> = leases.iter().map(|(key, _)| key.as_str()).collect();

@@ -12,7 +12,7 @@ use crate::Site;
 use crate::wait::wait_until;
 
 /// How long a client waits for an answer that should come.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a client waits for an answer that should not come.
 const IMPATIENCE: Duration = Duration::from_millis(400);
 

@@ -19,7 +19,7 @@ use crate::place::{Family, Place};
 use crate::services;
 
 /// How long a condition may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Where the lab's nodes have the network of their pods.
 const NETWORK: &str = "/etc/cni/net.d/10-flannel.conflist";
 /// Every name of an address except those of services.

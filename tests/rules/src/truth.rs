@@ -12,7 +12,7 @@ use crate::services::{MARKED, OPEN};
 use crate::site::Site;
 
 /// How long a packet may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// A packet is sent again while a neighbour is still asked for.
 const AGAIN: Duration = Duration::from_millis(300);
 

@@ -14,7 +14,7 @@ use crate::object::NodeObject;
 /// What flannel's annotations begin with.
 pub(crate) const PREFIX: &str = "flannel.alpha.coreos.com";
 /// How long a condition may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A Go flanneld, if there is one.
 pub fn go_flanneld() -> Option<PathBuf> {

@@ -20,7 +20,7 @@ const OUTSIDE: [&str; 4] = ["192.0.2.9", "198.51.100.9", "11.3.231.9", "169.254.
 const POD: Ipv4Addr = Ipv4Addr::new(10, 244, 1, 5);
 const NODE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const PORT: u16 = 9000;
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(20);
 
 fn wire() {

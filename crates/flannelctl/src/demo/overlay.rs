@@ -10,7 +10,7 @@ use crate::lab::{LabLease, tables};
 use crate::screen::Ink;
 
 /// A ping takes a millisecond; on a busy machine the first may be lost.
-pub const PING_LIMIT: Duration = Duration::from_secs(10);
+pub const PING_LIMIT: Duration = Duration::from_secs(30);
 
 /// Shows who got which subnet.
 pub fn leases(stage: &mut Stage<'_>, leases: &[LabLease]) -> anyhow::Result<()> {

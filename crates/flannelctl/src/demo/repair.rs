@@ -12,7 +12,7 @@ use super::overlay::first_pod;
 use super::stage::Stage;
 
 /// Longer than any repair should take.
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(30);
 /// How many pings run while flanneld is restarted, and how far apart.
 const PINGS: &str = "60";
 const PING_SECONDS: &str = "0.01";
