@@ -93,14 +93,16 @@ impl Native {
             Err(why) if why.says_there_is_none() => return Ok(&[]),
             Err(why) => return Err(why.clone().into()),
         };
-        let mut generation = nft.generation()?;
+        let generation = nft.generation()?;
         let known = self.last.take().filter(|last| (last.generation, last.system) == (generation, system));
-        let tables = match known {
-            Some(last) => last.tables,
-            None => look_until_quiet(nft, system, &mut generation)?,
+        let last = match known {
+            Some(last) => last,
+            None => {
+                let (generation, tables) = until_quiet(nft, Nft::generation, |nft| look_once(nft, system))?;
+                Last { generation, system, tables }
+            }
         };
-        let last = self.last.insert(Last { generation, system, tables });
-        Ok(&last.tables)
+        Ok(&self.last.insert(last).tables)
     }
 
     /// The kernel's count of changes now.
@@ -197,21 +199,23 @@ fn of_iptables(role: Role, family: Family) -> Table {
     Table { family: convert::family(family), name: role.table_of_iptables() }
 }
 
-/// Looks again if somebody changed rules meanwhile, but not for ever.
-fn look_until_quiet(
-    nft: &mut Nft,
-    system: System,
-    generation: &mut u32,
-) -> Result<Vec<FoundTable>, NftError> {
-    let mut tables = Vec::new();
-    for _ in 0..MOST_TRIES {
-        tables = look_once(nft, system)?;
-        let now = nft.generation()?;
-        if std::mem::replace(generation, now) == now {
-            break;
+/// Reads again if somebody changed rules meanwhile, but not for ever; with the count of changes before the reading.
+/// What may be half old and half new is known by a count that is past, so it is neither kept nor changed by.
+fn until_quiet<S, T>(
+    source: &mut S,
+    count: impl Fn(&mut S) -> Result<u32, NftError>,
+    read: impl Fn(&mut S) -> Result<T, NftError>,
+) -> Result<(u32, T), NftError> {
+    let mut before = count(source)?;
+    for _ in 1..MOST_TRIES {
+        let found = read(source)?;
+        let after = count(source)?;
+        if after == before {
+            return Ok((before, found));
         }
+        before = after;
     }
-    Ok(tables)
+    Ok((before, read(source)?))
 }
 
 fn look_once(nft: &mut Nft, system: System) -> Result<Vec<FoundTable>, NftError> {
@@ -305,5 +309,36 @@ fn steps(scope: &RuleScope, found: &FoundTable, edit: Edit) -> Vec<Step> {
         Edit::DropTable => vec![Step::DeleteTable(table)],
         // Only the programs of iptables write jumps.
         Edit::AddJump(_) => vec![],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kernel whose rules change during the first readings, and how often it was read.
+    struct Busy {
+        changes: u32,
+        generation: u32,
+        read: u32,
+    }
+
+    fn look(busy: &mut Busy) -> (u32, u32) {
+        let read = |busy: &mut Busy| {
+            busy.read += 1;
+            busy.generation += u32::from(busy.read <= busy.changes);
+            Ok(busy.generation)
+        };
+        until_quiet(busy, |busy| Ok(busy.generation), read).unwrap()
+    }
+
+    #[test]
+    fn what_was_read_while_rules_changed_is_known_by_a_count_that_is_past() {
+        let mut busy = Busy { changes: u32::MAX, generation: 10, read: 0 };
+        let (count, _) = look(&mut busy);
+        assert_eq!(busy.read, 5);
+        assert_ne!(count, busy.generation, "the next look would take it for what is there");
+        let mut quiet = Busy { changes: 2, generation: 10, read: 0 };
+        assert_eq!((look(&mut quiet), quiet.read), ((12, 12), 3));
     }
 }
