@@ -49,6 +49,14 @@ pub struct TableId {
 }
 
 impl TableId {
+    /// The words by which `nft` names it.
+    pub fn in_nft(&self) -> String {
+        match self.family {
+            Family::V4 => format!("ip {}", self.name),
+            Family::V6 => format!("ip6 {}", self.name),
+        }
+    }
+
     /// Whether it only says what is not tracked.
     pub fn is_raw(&self) -> bool {
         self.system.is_iptables() && &*self.name == "raw"

@@ -201,13 +201,9 @@ impl<K: Kernel> Daemon<K> {
         self.parts.reporter.tell_config(&in_force);
         let config = &in_force.config;
         let subnets = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
-        let mut firewall = self.firewall(config, now);
         let scope = desired::scope(&self.node, config, &subnets, &self.parts.earlier);
-        let scope = Scope { system: firewall.system, ..scope };
-        let look = match urgent {
-            Some(urgent) => self.look_unless(&scope, urgent, trust)?,
-            None => self.parts.kernel.look(&scope)?,
-        };
+        let urgent = urgent.map(|urgent| (urgent, trust));
+        let (mut firewall, scope, look) = self.look(config, scope, urgent, now)?;
         firewall.notes.extend(self.bridges.notes(&look, &subnets, now));
         let wishes = Wished { options: &self.parts.options, config, public: &snapshot.public };
         let choice = gather::choose_underlay(&wishes, &look, &scope.links, self.underlay.as_ref());
@@ -232,6 +228,28 @@ impl<K: Kernel> Daemon<K> {
         }
         let removal = if word.is_remembered { Admission::Unproven } else { Admission::Made };
         self.settle(before.as_ref(), observed, removal, now)
+    }
+
+    /// Looks at everything in a scope, and finds what rules are held with; the look may have a word in that.
+    fn look(
+        &mut self,
+        config: &NetworkConfig,
+        scope: Scope,
+        urgent: Option<(Urgent, Trust)>,
+        now: Instant,
+    ) -> Result<(Firewall, Scope, Look), LookError> {
+        let mut firewall = self.firewall(config, now);
+        let mut scope = Scope { system: firewall.system, ..scope };
+        let mut look = match urgent {
+            Some((urgent, trust)) => self.look_unless(&scope, urgent, trust)?,
+            None => self.parts.kernel.look(&scope)?,
+        };
+        if !self.rule_means.bears(&look.rules) {
+            firewall = self.firewall(config, now);
+            scope.system = firewall.system;
+            look = self.parts.kernel.look(&scope)?;
+        }
+        Ok((firewall, scope, look))
     }
 
     /// A look that gives way to news of peers, which are followed without one as if it had not begun.

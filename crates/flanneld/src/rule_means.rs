@@ -8,8 +8,10 @@ use flannel_kernel::firewall::rules::Rules;
 use flannel_plan::config::{Backend, NetworkConfig};
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::firewall::Firewall;
-use flannel_plan::rules::System;
+use flannel_plan::rules::found::{Blind, RuleLook};
+use flannel_plan::rules::role::Role;
 use flannel_plan::rules::tools::Tools;
+use flannel_plan::rules::{System, TableId};
 
 use crate::options::RuleOptions;
 
@@ -80,6 +82,30 @@ impl RuleMeans {
         firewall
     }
 
+    /// Whether the last answer can be kept after a look: not if a table that rules have to be in cannot be read any
+    /// more. Then it is forgotten, and the next question finds another answer.
+    pub fn bears(&mut self, look: &RuleLook) -> bool {
+        let unreadable: Vec<_> = look.blind.iter().filter_map(Blind::unreadable).collect();
+        let bears = self.answer.as_ref().is_none_or(|answer| {
+            let kept_there = |table: &TableId| Some(table.system) == answer.firewall.system;
+            !self.needed(unreadable, &answer.question).iter().any(kept_there)
+        });
+        if !bears {
+            self.answer = None;
+        }
+        bears
+    }
+
+    /// Those of some tables that the node cannot do without: tunnel packets may be tracked.
+    fn needed(&self, mut tables: Vec<TableId>, question: &Question) -> Vec<TableId> {
+        let needed = [(Role::Masquerade, self.options.ip_masq), (Role::Forward, self.options.forward)];
+        tables.retain(|table| {
+            let holds = |(role, wanted): &(Role, bool)| *wanted && *role.table_of_iptables() == *table.name;
+            question.families.contains(&table.family) && needed.iter().any(holds)
+        });
+        tables
+    }
+
     fn question(&self, config: &NetworkConfig) -> Question {
         let port = match &config.backend {
             Backend::Vxlan(vxlan) if self.options.untrack => Some(vxlan.port),
@@ -90,7 +116,13 @@ impl RuleMeans {
 
     fn ask(&self, question: Question, rules: &mut Rules, now: Instant) -> Answer {
         let tools = find_tools(&question, rules);
-        let (firewall, is_makeshift) = self.choose(&tools, &question);
+        let unreadable = match tools.choose(question.nftables) {
+            Ok(choice) if choice.system == System::IptablesNft => {
+                self.needed(rules.unreadable(&question.families), &question)
+            }
+            _ => vec![],
+        };
+        let (firewall, is_makeshift) = self.choose(&tools, &question, &unreadable);
         let mut answer = Answer {
             question,
             firewall,
@@ -105,9 +137,10 @@ impl RuleMeans {
     }
 
     /// Chooses the system, and says why it is not the one that was asked for.
-    fn choose(&self, tools: &Tools, question: &Question) -> (Firewall, bool) {
-        let (system, note) = match tools.choose(question.nftables) {
-            Ok(choice) => (choice.system, choice.note.map(str::to_owned)),
+    fn choose(&self, tools: &Tools, question: &Question, unreadable: &[TableId]) -> (Firewall, bool) {
+        let choice = tools.choose(question.nftables).map(|choice| choice.unless_unreadable(unreadable));
+        let (system, note) = match choice {
+            Ok(choice) => (choice.system, choice.note),
             // The rules are planned all the same, so that their failure keeps the node from being ready.
             Err(none) => {
                 let needed = self.options.ip_masq || self.options.forward;
@@ -174,7 +207,10 @@ impl Answer {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
+    use flannel_kernel::netns::{Namespace, run_inside};
     use flannel_plan::rules::SourcePorts;
     use flannel_plan::rules::tools::{Ability, NoTools, Program};
 
@@ -187,19 +223,22 @@ mod tests {
         resync: Duration::from_secs(5),
     };
 
+    /// A host with the programs of both families.
+    fn iptables(random_ports6: bool) -> Tools {
+        let program =
+            |random_ports| Program { system: System::IptablesNft, ability: Ability { random_ports } };
+        let iptables = ByFamily { v4: Some(program(true)), v6: Some(program(random_ports6)) };
+        Tools { nftables: None, iptables }
+    }
+
     fn question(nftables: bool) -> Question {
         Question { nftables, families: Family::BOTH.to_vec(), port: Some(8472) }
     }
 
     #[test]
     fn ports_are_random_where_the_program_can_and_the_operator_does_not_mind() {
-        let program =
-            |random_ports| Program { system: System::IptablesNft, ability: Ability { random_ports } };
-        let tools = Tools {
-            nftables: None,
-            iptables: ByFamily { v4: Some(program(true)), v6: Some(program(false)) },
-        };
-        let (firewall, is_makeshift) = RuleMeans::new(OPTIONS).choose(&tools, &question(false));
+        let tools = iptables(false);
+        let (firewall, is_makeshift) = RuleMeans::new(OPTIONS).choose(&tools, &question(false), &[]);
         let expected = Firewall {
             system: Some(System::IptablesNft),
             source_ports: ByFamily { v4: Some(SourcePorts::Randomised), v6: Some(SourcePorts::Kept) },
@@ -208,17 +247,63 @@ mod tests {
         };
         assert_eq!((firewall, is_makeshift), (expected, false));
         let options = RuleOptions { source_ports: SourcePorts::Kept, ..OPTIONS };
-        let (firewall, _) = RuleMeans::new(options).choose(&tools, &question(false));
+        let (firewall, _) = RuleMeans::new(options).choose(&tools, &question(false), &[]);
         assert_eq!(firewall.source_ports.v4, Some(SourcePorts::Kept));
     }
 
     #[test]
     fn a_host_that_can_hold_no_rules_is_told_only_if_any_are_wanted_and_asked_again() {
-        let choose = |options| RuleMeans::new(options).choose(&Tools::default(), &question(true));
+        let choose = |options| RuleMeans::new(options).choose(&Tools::default(), &question(true), &[]);
         let (firewall, is_makeshift) = choose(OPTIONS);
         assert_eq!((firewall.system, is_makeshift), (Some(System::Nftables), true));
         assert_eq!(firewall.notes, [NoTools.to_string()]);
         let (firewall, _) = choose(RuleOptions { ip_masq: false, forward: false, ..OPTIONS });
         assert_eq!(firewall.notes, [] as [&str; 0]);
+    }
+
+    fn sh(script: &str) {
+        assert!(Command::new("sh").args(["-ec", script]).status().unwrap().success(), "{script}");
+    }
+
+    #[test]
+    fn nftables_is_used_while_iptables_cannot_read_a_table_and_not_left_before_the_pause_ends() {
+        let systems = run_inside(&Namespace::Fresh, || {
+            let config = NetworkConfig::parse(r#"{"Network":"10.244.0.0/16"}"#).unwrap();
+            let (mut rules, mut means, start) = (Rules::open(), RuleMeans::new(OPTIONS), Instant::now());
+            let mut system = |after| means.of(&config, &mut rules, start + after).system.unwrap();
+            sh("iptables -A INPUT; nft add rule ip filter INPUT ct state established accept");
+            let at_start = system(Duration::ZERO);
+            sh("nft flush chain ip filter INPUT");
+            let at_once = system(Duration::from_secs(1));
+            [at_start, at_once, system(PAUSE)]
+        });
+        assert_eq!(systems.unwrap(), [System::Nftables, System::Nftables, System::IptablesNft]);
+    }
+
+    #[test]
+    fn a_table_that_can_be_read_no_more_is_a_reason_to_ask_again_only_if_rules_have_to_be_there() {
+        let blind = |system, table: &str| RuleLook {
+            tables: vec![],
+            blind: vec![Blind { system, family: Family::V4, table: Some(table.into()), why: String::new() }],
+        };
+        let bears = |look: &RuleLook, options| {
+            let mut means = RuleMeans::new(options);
+            let (firewall, is_makeshift) = means.choose(&iptables(true), &question(false), &[]);
+            means.answer = Some(Answer {
+                question: question(false),
+                firewall,
+                is_makeshift,
+                can_untrack: vec![],
+                untracked: vec![],
+                tracked: vec![],
+                asked: Instant::now(),
+            });
+            means.bears(look)
+        };
+        assert!(!bears(&blind(System::IptablesNft, "nat"), OPTIONS));
+        assert!(bears(&blind(System::IptablesNft, "nat"), RuleOptions { ip_masq: false, ..OPTIONS }));
+        assert!(bears(&blind(System::IptablesNft, "raw"), OPTIONS));
+        assert!(bears(&blind(System::IptablesLegacy, "nat"), OPTIONS));
+        assert!(bears(&RuleLook::default(), OPTIONS));
     }
 }

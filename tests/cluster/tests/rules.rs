@@ -242,6 +242,53 @@ fn without_any_program_of_iptables_nftables_is_used_and_said() {
     assert_eq!(state(node)["inputs"]["firewall"]["notes"][0], said);
 }
 
+/// A native rule in a table of iptables, before the start and while the daemon runs: iptables refuses the table.
+#[test]
+fn a_table_that_iptables_cannot_read_makes_the_node_ready_by_nftables() {
+    for table in ["nat", "filter"] {
+        let cluster = Cluster::flat("native", 1, VXLAN_DUAL);
+        let node = cluster.node("master1");
+        let native = format!(
+            "iptables -t {table} -A OUTPUT -s 192.0.2.9; nft add rule ip {table} OUTPUT ct state established accept"
+        );
+        sh(node, &native);
+        let foreign = sh(node, &format!("nft list table ip {table}"));
+        let daemon = Daemon::start(node, &["--ip-masq"]);
+        is_ready(node);
+        assert!(!in_system(node, 1).is_empty() && in_system(node, 0).is_empty(), "{:#?}", of_flannel(node));
+        let said = format!("iptables cannot read its table ip {table}");
+        assert!(daemon.log().contains(&said), "{}", daemon.log());
+        assert!(
+            state(node)["inputs"]["firewall"]["notes"][0].to_string().contains(&said),
+            "{}",
+            daemon.log()
+        );
+        assert_eq!(sh(node, &format!("nft list table ip {table}")), foreign);
+        drop(daemon);
+
+        sh(node, "nft flush ruleset");
+        let daemon = Daemon::start(node, &["--ip-masq"]);
+        is_ready(node);
+        assert!(in_system(node, 1).is_empty() && !in_system(node, 0).is_empty(), "{:#?}", of_flannel(node));
+        // What keeps the table from being read comes together with a reason to read it.
+        sh(
+            node,
+            &format!(
+                "{native}; iptables-nft-save -t raw > /dev/null; nft flush chain ip nat FLANNEL-POSTRTG"
+            ),
+        );
+        sh(node, "nft flush chain ip filter FLANNEL-FWD");
+        wait_until("the rules to move", || {
+            let moved = !in_system(node, 1).is_empty() && in_system(node, 0).is_empty();
+            if moved && readyz(node).0 == 200 {
+                Ok(())
+            } else {
+                Err(format!("{:#?}\n{}", of_flannel(node), daemon.log()))
+            }
+        });
+    }
+}
+
 #[test]
 fn without_the_capability_the_node_says_why_it_is_not_ready_and_lives() {
     let cluster = Cluster::flat("no-cap", 1, NFT);

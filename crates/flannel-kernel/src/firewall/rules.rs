@@ -121,6 +121,19 @@ impl Rules {
         look
     }
 
+    /// The tables of iptables in nftables that its programs cannot read; runs them. Whatever else is wrong, a look
+    /// tells.
+    pub fn unreadable(&mut self, families: &[Family]) -> Vec<TableId> {
+        let system = System::IptablesNft;
+        let mut tables = Vec::new();
+        for family in families.iter().copied() {
+            let Ok(at) = self.programs(system, family) else { continue };
+            let names = self.programs[at].unreadable(&mut self.native).unwrap_or_default();
+            tables.extend(names.into_iter().map(|name| TableId { system, family, name }));
+        }
+        tables
+    }
+
     /// Every table of a family, everybody's, for an explanation: runs the programs of iptables.
     pub fn look_at_everything(&mut self, family: Family) -> RuleLook {
         let mut look = RuleLook::default();
@@ -246,7 +259,7 @@ fn add(look: &mut RuleLook, (system, family): (System, Family), found: Result<Sa
         Ok(Saved { tables, unreadable }) => {
             look.tables.extend(tables);
             look.blind.extend(unreadable.into_iter().map(|table| {
-                let why = RulesError::Unreadable(table.clone());
+                let why = RulesError::Unreadable(TableId { system, family, name: table.clone() });
                 Blind { table: Some(table), ..blind(system, family, &why) }
             }));
         }

@@ -154,7 +154,7 @@ fn a_table_that_iptables_cannot_read_is_said_and_left_alone_and_the_others_are_k
             iptables-nft -t filter -F FLANNEL-FWD");
         let look = rules.look(System::IptablesNft);
         let [blind] = &look.blind[..] else { panic!("{:?}", look.blind) };
-        assert!(blind.why.contains("cannot read its table nat") && blind.why.contains("EnableNFTables"));
+        assert!(blind.why.contains("cannot read its table ip nat") && blind.why.contains("EnableNFTables"));
         let due = changes(&scope(&wish), &desired(&wish), &look);
         let tables: Vec<String> = due.iter().map(|change| change.id().unwrap().to_string()).collect();
         assert_eq!(tables, ["iptables filter"]);

@@ -44,6 +44,12 @@ impl Blind {
             && self.table.as_ref().is_none_or(|table| *table == id.name)
     }
 
+    /// The one table that it is about, and that its program cannot show; none if the reason is another.
+    pub fn unreadable(&self) -> Option<TableId> {
+        let name = self.table.clone()?;
+        Some(TableId { system: self.system, family: self.family, name })
+    }
+
     /// Whether it is about any table of a state.
     pub fn hides_any(&self, state: &State) -> bool {
         state.iter().any(|item| matches!(item, Item::Rules(table) if self.hides(&table.id)))

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{SourcePorts, System};
+use super::{SourcePorts, System, TableId};
 use crate::family::{ByFamily, Family};
 
 /// What this host can hold rules with.
@@ -36,7 +36,7 @@ pub struct Choice {
     /// Where.
     pub system: System,
     /// Why it is not what was asked for.
-    pub note: Option<&'static str>,
+    pub note: Option<String>,
 }
 
 /// Neither of them is there.
@@ -47,23 +47,38 @@ pub struct Choice {
 )]
 pub struct NoTools;
 
+impl Choice {
+    /// The same, or our own tables of nftables where the programs of iptables cannot read a table that rules have to
+    /// be in: another program wrote there, and it is not ours to clear.
+    pub fn unless_unreadable(self, tables: &[TableId]) -> Self {
+        let Some(table) = tables.first().filter(|table| table.system == self.system) else { return self };
+        let note = format!(
+            "iptables cannot read its table {table}, as another program wrote rules there by nftables: nftables is \
+             used; list it with `nft list table {table}`, and move what is not from iptables to a table of its own",
+            table = table.in_nft()
+        );
+        Self { system: System::Nftables, note: Some(note) }
+    }
+}
+
 impl Tools {
     /// Chooses where rules are kept; `nftables` is what the net-conf asks for.
     pub fn choose(&self, nftables: bool) -> Result<Choice, NoTools> {
         let program = self.iptables.iter().next().map(|(_, program)| program.system);
-        match (nftables, self.nftables, program) {
-            (true, Some(_), _) => Ok(Choice { system: System::Nftables, note: None }),
-            (false, _, Some(system)) => Ok(Choice { system, note: None }),
+        let (system, note) = match (nftables, self.nftables, program) {
+            (true, Some(_), _) => (System::Nftables, None),
+            (false, _, Some(system)) => (system, None),
             (false, Some(_), None) => {
                 let note = "EnableNFTables is false, but this host has no iptables program: nftables is used";
-                Ok(Choice { system: System::Nftables, note: Some(note) })
+                (System::Nftables, Some(note))
             }
             (true, None, Some(system)) => {
                 let note = "EnableNFTables is true, but this kernel has no nftables: iptables is used";
-                Ok(Choice { system, note: Some(note) })
+                (system, Some(note))
             }
-            (_, None, None) => Err(NoTools),
-        }
+            (_, None, None) => return Err(NoTools),
+        };
+        Ok(Choice { system, note: note.map(str::to_owned) })
     }
 
     /// How masquerade chooses ports in a system, unless the operator wants them kept.
@@ -100,5 +115,17 @@ mod tests {
         assert_eq!(system(Tools::default(), true), Err(NoTools));
         assert_eq!(both.source_ports(System::IptablesLegacy, Family::V4), SourcePorts::Randomised);
         assert_eq!(both.source_ports(System::IptablesLegacy, Family::V6), SourcePorts::Kept);
+    }
+
+    #[test]
+    fn a_table_that_iptables_cannot_read_is_a_reason_for_nftables_and_of_another_system_none() {
+        let choice = |system| Choice { system, note: None };
+        let table = TableId { system: System::IptablesNft, family: Family::V6, name: "nat".into() };
+        let after = choice(System::IptablesNft).unless_unreadable(std::slice::from_ref(&table));
+        assert_eq!(after.system, System::Nftables);
+        assert!(after.note.is_some_and(|note| note.contains("`nft list table ip6 nat`")));
+        let legacy = choice(System::IptablesLegacy);
+        assert_eq!(legacy.clone().unless_unreadable(&[table]), legacy);
+        assert_eq!(choice(System::IptablesNft).unless_unreadable(&[]), choice(System::IptablesNft));
     }
 }

@@ -19,8 +19,7 @@ impl fmt::Display for System {
 impl fmt::Display for TableId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.system, self.family) {
-            (System::Nftables, Family::V4) => write!(f, "nftables ip {}", self.name),
-            (System::Nftables, Family::V6) => write!(f, "nftables ip6 {}", self.name),
+            (System::Nftables, _) => write!(f, "nftables {}", self.in_nft()),
             (System::IptablesNft, Family::V4) => write!(f, "iptables {}", self.name),
             (System::IptablesNft, Family::V6) => write!(f, "ip6tables {}", self.name),
             (System::IptablesLegacy, Family::V4) => write!(f, "iptables-legacy {}", self.name),

@@ -87,6 +87,9 @@ fn a_table_that_could_not_be_printed_is_named_and_not_empty() {
     let read_of = read(output).unwrap();
     assert_eq!((read_of.tables.len(), read_of.unreadable), (1, vec!["nat".into()]));
     assert_eq!(read("*nat\n:POSTROUTING ACCEPT [0:0]\n"), Err(CutOff("nat".into())));
+    let beside =
+        "# Table `nat' contains incompatible base-chains, use 'nft' tool to list them.\n*nat\nCOMMIT\n";
+    assert_eq!(read(beside).unwrap().unreadable, [] as [Box<str>; 0]);
 }
 
 #[test]

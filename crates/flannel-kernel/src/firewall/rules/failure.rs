@@ -22,8 +22,8 @@ pub enum RulesError {
     #[error(transparent)]
     CutOff(#[from] CutOff),
     /// A table holds rules that iptables cannot show, so what it shows is not what is there.
-    #[error("iptables cannot read its table {0}: another program wrote rules there by nftables")]
-    Unreadable(Box<str>),
+    #[error("iptables cannot read its table {}: another program wrote rules there by nftables", .0.in_nft())]
+    Unreadable(TableId),
     /// The tables of legacy iptables cannot be read.
     #[error("cannot read the tables of legacy iptables: {0}")]
     Legacy(Refusal),
@@ -44,8 +44,9 @@ impl RulesError {
         match self {
             Self::Nft(why) => why.hint().map(str::to_owned),
             Self::Unreadable(table) => Some(format!(
-                "list it with `nft list table ip {table}`, and move what is not from iptables to a table of its own; \
-                 or set EnableNFTables in net-conf.json"
+                "list it with `nft list table {}`, and move what is not from iptables to a table of its own; or set \
+                 EnableNFTables in net-conf.json",
+                table.in_nft()
             )),
             Self::Iptables(why) if why.to_string().contains("xtables lock") => {
                 Some("another program holds /run/xtables.lock: is one hanging?".to_owned())

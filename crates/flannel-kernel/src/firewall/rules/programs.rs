@@ -1,5 +1,7 @@
 //! What the programs of iptables hold, of one flavour and family: run only if something of ours changed.
 
+use std::time::{Duration, Instant};
+
 use flannel_plan::family::Family;
 use flannel_plan::rules::found::FoundTable;
 use flannel_plan::rules::iptables::{Saved, saved};
@@ -9,6 +11,8 @@ use super::native::Native;
 use super::{RulesError, family_of, legacy};
 use crate::firewall::iptables::Iptables;
 
+/// How long a table that could not be read is taken for such without another try, while our rules stay the same.
+const UNREADABLE_FOR: Duration = Duration::from_secs(30);
 /// Seconds to wait for the lock of legacy iptables: the loop has other things to do.
 const PATIENCE: u32 = 5;
 
@@ -25,6 +29,15 @@ struct Last {
     generation: Option<u32>,
     mark: Mark,
     saved: Saved,
+    at: Instant,
+}
+
+impl Last {
+    /// Whether a look that finds this mark finds the same. Whatever keeps a table from being read may stand in any
+    /// chain, which the mark says nothing about.
+    fn holds(&self, mark: &Mark) -> bool {
+        self.mark == *mark && (self.saved.unreadable.is_empty() || self.at.elapsed() < UNREADABLE_FOR)
+    }
 }
 
 /// What stays the same as long as nothing of ours changes.
@@ -64,13 +77,23 @@ impl Programs {
             return Ok(last.saved.clone());
         }
         let mark = Mark::of(self.system, self.family, native)?;
-        let saved = match self.last.take().filter(|last| last.mark == mark) {
-            Some(last) => last.saved,
-            None if mark.is_empty() => Saved::default(),
-            None => self.save_ours()?,
+        let (saved, at) = match self.last.take().filter(|last| last.holds(&mark)) {
+            Some(last) => (last.saved, last.at),
+            None if mark.is_empty() => (Saved::default(), Instant::now()),
+            None => (self.save_ours()?, Instant::now()),
         };
-        self.last = Some(Last { generation, mark, saved: saved.clone() });
+        self.last = Some(Last { generation, mark, saved: saved.clone(), at });
         Ok(saved)
+    }
+
+    /// The tables that cannot be read: asks the program even if nothing of ours is there.
+    pub(super) fn unreadable(&mut self, native: &mut Native) -> Result<Vec<Box<str>>, RulesError> {
+        native.look(self.system)?;
+        let (generation, mark) = (native.generation(), Mark::of(self.system, self.family, native)?);
+        let saved = self.save_ours()?;
+        let unreadable = saved.unreadable.clone();
+        self.last = Some(Last { generation, mark, saved, at: Instant::now() });
+        Ok(unreadable)
     }
 
     fn save_ours(&self) -> Result<Saved, RulesError> {

@@ -50,10 +50,11 @@ pub fn saved(system: System, family: Family, output: &str) -> Result<Saved, CutO
     }
 }
 
-/// The flavour of nftables says in a comment that it cannot show a table, and fails nothing.
+/// The flavour of nftables says in a comment that it cannot show a table, and fails nothing. Base chains that it does
+/// not know are said likewise, but hide nothing else.
 fn unreadable(line: &str) -> Option<Box<str>> {
     let (name, rest) = line.strip_prefix("# Table `")?.split_once('\'')?;
-    rest.contains("incompatible").then(|| name.into())
+    rest.starts_with(" is incompatible").then(|| name.into())
 }
 
 /// A table that is being read, and where its chains are: kube-proxy may have made thousands.
