@@ -36,6 +36,8 @@ struct Answer {
     firewall: Firewall,
     /// Whether another answer may be had later.
     is_makeshift: bool,
+    /// The tables that iptables could not read.
+    unreadable: Vec<TableId>,
     /// The families whose tunnel packets could go untracked.
     can_untrack: Vec<Family>,
     /// Those that do, and why the others do not.
@@ -61,11 +63,16 @@ impl RuleMeans {
     pub fn of(&mut self, config: &NetworkConfig, rules: &mut Rules, now: Instant) -> Firewall {
         let question = self.question(config);
         let is_due = |answer: &Answer| now >= answer.asked + PAUSE;
-        let known = self
-            .answer
-            .take()
-            .filter(|answer| answer.question == question && !(answer.is_makeshift && is_due(answer)));
+        let known = self.answer.take().filter(|answer| answer.question == question);
         let answer = match known {
+            Some(answer) if answer.is_makeshift && is_due(&answer) => {
+                // Another table that cannot be read is found by the look, and is rare: reading one may take seconds.
+                let suspects = match answer.unreadable.is_empty() {
+                    true => self.needed(&question),
+                    false => answer.unreadable,
+                };
+                self.ask(question, suspects, rules, now)
+            }
             Some(mut answer) => {
                 if is_due(&answer) {
                     answer.watch_the_port(rules);
@@ -73,7 +80,10 @@ impl RuleMeans {
                 }
                 answer
             }
-            None => self.ask(question, rules, now),
+            None => {
+                let suspects = self.needed(&question);
+                self.ask(question, suspects, rules, now)
+            }
         };
         let mut firewall = answer.firewall.clone();
         firewall.untracked.clone_from(&answer.untracked);
@@ -85,10 +95,10 @@ impl RuleMeans {
     /// Whether the last answer can be kept after a look: not if a table that rules have to be in cannot be read any
     /// more. Then it is forgotten, and the next question finds another answer.
     pub fn bears(&mut self, look: &RuleLook) -> bool {
-        let unreadable: Vec<_> = look.blind.iter().filter_map(Blind::unreadable).collect();
         let bears = self.answer.as_ref().is_none_or(|answer| {
-            let kept_there = |table: &TableId| Some(table.system) == answer.firewall.system;
-            !self.needed(unreadable, &answer.question).iter().any(kept_there)
+            let needed = self.needed(&answer.question);
+            let hidden = look.blind.iter().filter_map(Blind::unreadable).any(|table| needed.contains(&table));
+            !hidden || answer.firewall.system != Some(System::IptablesNft)
         });
         if !bears {
             self.answer = None;
@@ -96,14 +106,18 @@ impl RuleMeans {
         bears
     }
 
-    /// Those of some tables that the node cannot do without: tunnel packets may be tracked.
-    fn needed(&self, mut tables: Vec<TableId>, question: &Question) -> Vec<TableId> {
-        let needed = [(Role::Masquerade, self.options.ip_masq), (Role::Forward, self.options.forward)];
-        tables.retain(|table| {
-            let holds = |(role, wanted): &(Role, bool)| *wanted && *role.table_of_iptables() == *table.name;
-            question.families.contains(&table.family) && needed.iter().any(holds)
-        });
-        tables
+    /// The tables of iptables that the node cannot do without, if they are in nftables: tunnel packets may be tracked.
+    fn needed(&self, question: &Question) -> Vec<TableId> {
+        let roles = [(Role::Masquerade, self.options.ip_masq), (Role::Forward, self.options.forward)];
+        let wanted = roles.into_iter().filter(|(_, wanted)| *wanted);
+        let table = |role: Role, family| TableId {
+            system: System::IptablesNft,
+            family,
+            name: role.table_of_iptables().into(),
+        };
+        wanted
+            .flat_map(|(role, _)| question.families.iter().map(move |family| table(role, *family)))
+            .collect()
     }
 
     fn question(&self, config: &NetworkConfig) -> Question {
@@ -114,19 +128,18 @@ impl RuleMeans {
         Question { nftables: config.nftables, families: config.families(), port }
     }
 
-    fn ask(&self, question: Question, rules: &mut Rules, now: Instant) -> Answer {
+    /// Finds an answer, with an eye on tables that may not be readable.
+    fn ask(&self, question: Question, suspects: Vec<TableId>, rules: &mut Rules, now: Instant) -> Answer {
         let tools = find_tools(&question, rules);
-        let unreadable = match tools.choose(question.nftables) {
-            Ok(choice) if choice.system == System::IptablesNft => {
-                self.needed(rules.unreadable(&question.families), &question)
-            }
-            _ => vec![],
-        };
+        let mut unreadable = suspects;
+        let system = tools.choose(question.nftables).ok().map(|choice| choice.system);
+        unreadable.retain(|table| Some(table.system) == system && rules.cannot_read(table));
         let (firewall, is_makeshift) = self.choose(&tools, &question, &unreadable);
         let mut answer = Answer {
             question,
             firewall,
             is_makeshift,
+            unreadable,
             can_untrack: vec![],
             untracked: vec![],
             tracked: vec![],
@@ -293,6 +306,7 @@ mod tests {
                 question: question(false),
                 firewall,
                 is_makeshift,
+                unreadable: vec![],
                 can_untrack: vec![],
                 untracked: vec![],
                 tracked: vec![],

@@ -121,17 +121,10 @@ impl Rules {
         look
     }
 
-    /// The tables of iptables in nftables that its programs cannot read; runs them. Whatever else is wrong, a look
-    /// tells.
-    pub fn unreadable(&mut self, families: &[Family]) -> Vec<TableId> {
-        let system = System::IptablesNft;
-        let mut tables = Vec::new();
-        for family in families.iter().copied() {
-            let Ok(at) = self.programs(system, family) else { continue };
-            let names = self.programs[at].unreadable(&mut self.native).unwrap_or_default();
-            tables.extend(names.into_iter().map(|name| TableId { system, family, name }));
-        }
-        tables
+    /// Whether the programs of iptables cannot show a table; runs one. Whatever else is wrong, a look tells.
+    pub fn cannot_read(&mut self, table: &TableId) -> bool {
+        let programs = self.programs(table.system, table.family);
+        programs.is_ok_and(|at| self.programs[at].cannot_read(&table.name))
     }
 
     /// Every table of a family, everybody's, for an explanation: runs the programs of iptables.

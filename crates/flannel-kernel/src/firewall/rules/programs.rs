@@ -9,7 +9,7 @@ use flannel_plan::rules::{Action, Is, Match, Rule, System};
 
 use super::native::Native;
 use super::{RulesError, family_of, legacy};
-use crate::firewall::iptables::Iptables;
+use crate::firewall::iptables::{Iptables, IptablesError};
 
 /// How long a table that could not be read is taken for such without another try, while our rules stay the same.
 const UNREADABLE_FOR: Duration = Duration::from_secs(30);
@@ -86,14 +86,9 @@ impl Programs {
         Ok(saved)
     }
 
-    /// The tables that cannot be read: asks the program even if nothing of ours is there.
-    pub(super) fn unreadable(&mut self, native: &mut Native) -> Result<Vec<Box<str>>, RulesError> {
-        native.look(self.system)?;
-        let (generation, mark) = (native.generation(), Mark::of(self.system, self.family, native)?);
-        let saved = self.save_ours()?;
-        let unreadable = saved.unreadable.clone();
-        self.last = Some(Last { generation, mark, saved, at: Instant::now() });
-        Ok(unreadable)
+    /// Whether a table holds what the program cannot show.
+    pub(super) fn cannot_read(&self, table: &str) -> bool {
+        matches!(self.iptables.save_text(table), Err(IptablesError::Incompatible { .. }))
     }
 
     fn save_ours(&self) -> Result<Saved, RulesError> {
