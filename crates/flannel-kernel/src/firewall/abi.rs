@@ -40,6 +40,7 @@ pub const NFNLGRP_NFTABLES: u32 = 7;
 
 pub const NFTA_TABLE_NAME: u16 = 1;
 pub const NFTA_TABLE_FLAGS: u16 = 2;
+pub const NFTA_TABLE_USE: u16 = 3;
 pub const NFTA_TABLE_USERDATA: u16 = 6;
 pub const NFT_TABLE_F_DORMANT: u32 = 0x1;
 
@@ -52,6 +53,7 @@ pub const NFTA_SET_ID: u16 = 10;
 pub const NFTA_SET_USERDATA: u16 = 13;
 pub const NFT_SET_ANONYMOUS: u32 = 0x1;
 pub const NFT_SET_INTERVAL: u32 = 0x4;
+pub const NFT_SET_MAP: u32 = 0x8;
 /// What `nft` calls the types of keys.
 pub const TYPE_IPADDR: u32 = 7;
 pub const TYPE_IP6ADDR: u32 = 8;

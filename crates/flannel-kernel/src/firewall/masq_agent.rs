@@ -164,14 +164,7 @@ impl AgentFirewall {
                 _ => break,
             }
         }
-        match outcome {
-            // Something of our name is of another kind, and cannot be altered.
-            Err(why) if why.is_a_race() && id.system == System::Nftables => {
-                let steps = OwnTable::look(nft, wish, id.family)?.anew(want.as_ref());
-                Ok(nft.commit(&steps)?)
-            }
-            outcome => Ok(outcome?),
-        }
+        Ok(outcome?)
     }
 
     /// The way to nftables; none if the kernel has none, and so nothing of anybody is there.

@@ -174,6 +174,50 @@ fn two_agents_share_the_table_of_nftables_and_either_may_leave() {
     });
 }
 
+/// What others put into the table, and what of ours cannot be altered, are no reason to delete the table.
+#[test]
+fn what_others_have_in_the_table_outlives_every_repair_and_the_agent() {
+    let theirs = ["counter theirs", "map portals", "chain SECOND", "set SECOND", "chain empty"];
+    let stays = || {
+        let text = sh("nft list table ip ip-masq-agent");
+        theirs.iter().for_each(|object| assert!(text.contains(object), "{object} is gone:\n{text}"));
+    };
+    in_a_node(|| {
+        let mut firewall = AgentFirewall::open();
+        let (first, mut second) = (wish(System::Nftables), wish(System::Nftables));
+        second.chain = "SECOND".into();
+        settle(&mut firewall, &first);
+        settle(&mut firewall, &second);
+        sh("nft 'add counter ip ip-masq-agent theirs; add chain ip ip-masq-agent empty
+                 add map ip ip-masq-agent portals { type ipv4_addr : verdict; }'");
+        for (harm, _) in harms(System::Nftables).iter().skip(1) {
+            sh(harm);
+            settle(&mut firewall, &first);
+            stays();
+        }
+        // Somebody's rule holds on to a set of our name and another kind: it is said, and nothing is torn down.
+        sh("nft 'flush chain ip ip-masq-agent IP-MASQ-AGENT; delete set ip ip-masq-agent IP-MASQ-AGENT
+                 add set ip ip-masq-agent IP-MASQ-AGENT { type inet_service; }
+                 add rule ip ip-masq-agent empty tcp dport @IP-MASQ-AGENT accept'");
+        let look = firewall.look(&first, Depth::Usual);
+        let failures = firewall.apply(&first, &look.differences);
+        assert!(failures.iter().any(|failure| failure.to_string().contains("IP-MASQ-AGENT")), "{failures:?}");
+        stays();
+        sh("nft flush chain ip ip-masq-agent empty");
+        settle(&mut firewall, &first);
+        for mut gone in [first, second.clone()] {
+            gone.source_ports = ByFamily::default();
+            settle(&mut firewall, &gone);
+        }
+        let text = sh("nft list table ip ip-masq-agent");
+        assert!(!text.contains("MASQ-AGENT {") && !text.contains("SECOND"), "{text}");
+        assert!(
+            text.contains("counter theirs") && text.contains("map portals") && text.contains("chain empty"),
+            "{text}"
+        );
+    });
+}
+
 #[test]
 fn while_nothing_of_the_agents_changes_no_program_is_run() {
     in_every_system(|system| {

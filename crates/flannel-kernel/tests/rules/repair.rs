@@ -145,6 +145,28 @@ fn switched_off_everything_is_gone() {
 }
 
 #[test]
+fn a_table_of_ours_with_an_object_of_a_stranger_stays_when_we_go() {
+    in_a_node(|| {
+        let mut rules = Rules::open();
+        for object in [
+            "counter theirs",
+            "map portals { type ipv4_addr : verdict; }",
+            "chain empty",
+            "set ports { type inet_service; }",
+        ] {
+            settle(&mut rules, &wish(System::Nftables));
+            sh(&format!("nft 'add {}'", object.replacen(' ', " ip flannel-ipv4 ", 1)));
+            settle(&mut rules, &nothing(System::Nftables));
+            let left = sh("nft list ruleset");
+            let name = object.split(" {").next().unwrap();
+            assert!(left.contains(name) && !left.contains("postrtg"), "{object}: {left}");
+            assert_eq!(due(&mut rules, &nothing(System::Nftables)), []);
+            sh("nft flush ruleset");
+        }
+    });
+}
+
+#[test]
 fn a_table_that_iptables_cannot_read_is_said_and_left_alone_and_the_others_are_kept() {
     in_a_node(|| {
         let mut rules = Rules::open();

@@ -75,7 +75,7 @@ fn sets_of_nft_are_read_back_whatever_is_in_them() {
             nft 'add set ip6 t s { type ipv6_addr; flags interval; elements = { fd00::/8, 2001:db8::1 } }'");
         let mut nft = Nft::open().unwrap();
         let mut read = |family| -> Vec<(String, Vec<String>)> {
-            let table = nft.table(Table { family, name: "t" }).unwrap().unwrap();
+            let table = nft.table(Table { family, name: "t" }, &[]).unwrap().unwrap();
             let words = |set: &Vec<IpNet>| set.iter().map(IpNet::to_string).collect();
             table.sets.iter().map(|set| (set.name.clone(), words(&set.networks))).collect()
         };
@@ -106,7 +106,7 @@ fn a_set_that_holds_every_address_is_one() {
             let mut transaction = Transaction::default();
             transaction.extend(fill_set(table, "s", &networks));
             nft.commit(&transaction).unwrap();
-            assert_eq!(nft.table(table).unwrap().unwrap().sets[0].networks, networks);
+            assert_eq!(nft.table(table, &[]).unwrap().unwrap().sets[0].networks, networks);
         }
     });
 }

@@ -71,7 +71,7 @@ pub fn edits(scope: &RuleScope, want: Option<&RuleTable>, found: Option<&FoundTa
     edits.extend(unwanted_set(scope, sets, table, &edits));
     if want.is_none()
         && table.id.system == System::Nftables
-        && is_bare(&applied(scope, found, &table.id, &edits))
+        && applied(scope, found, &table.id, &edits).is_some_and(|table| table.is_bare())
     {
         edits.push(Edit::DropTable);
     }
@@ -90,10 +90,6 @@ fn unwanted_set(scope: &RuleScope, wanted: &[RuleSet], table: &FoundTable, edits
     let uses = |it: &Match| matches!(it, Match::DestinationSet(_, used) if *used == name);
     let used = after.rules().any(|(_, found)| found.rule.matches().iter().any(uses));
     (!stays && !used).then_some(Edit::DropSet(name))
-}
-
-fn is_bare(table: &Option<FoundTable>) -> bool {
-    table.as_ref().is_some_and(|table| table.chains.is_empty() && table.sets.is_empty())
 }
 
 fn put_chain(view: &View, want: &[Rule], edits: &mut Vec<Edit>) {

@@ -1,5 +1,7 @@
 //! What the kernel was found to hold: whole chains with everybody's rules, as plain data.
 
+use std::collections::HashMap;
+
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
@@ -65,8 +67,11 @@ pub struct FoundTable {
     pub dormant: bool,
     /// Its chains.
     pub chains: Vec<FoundChain>,
-    /// Its sets.
+    /// Its sets of networks.
     pub sets: Vec<FoundSet>,
+    /// How many other objects it has, which are not ours: it cannot go while there are any.
+    #[serde(default)]
+    pub others: usize,
 }
 
 /// A chain that is there.
@@ -113,12 +118,22 @@ pub struct FoundSet {
 impl FoundTable {
     /// A table with nothing in it.
     pub fn empty(id: TableId) -> Self {
-        Self { id, dormant: false, chains: vec![], sets: vec![] }
+        Self { id, dormant: false, chains: vec![], sets: vec![], others: 0 }
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_bare(&self) -> bool {
+        self.chains.is_empty() && self.sets.is_empty() && self.others == 0
     }
 
     /// A chain by its name.
     pub fn chain(&self, name: &str) -> Option<&FoundChain> {
         self.chains.iter().find(|chain| &*chain.name == name)
+    }
+
+    /// All chains by their names, for whoever asks for many: kube-proxy may have made thousands.
+    pub fn chains_by_name(&self) -> HashMap<&str, &FoundChain> {
+        self.chains.iter().map(|chain| (&*chain.name, chain)).collect()
     }
 
     /// Forgets the chains that have nothing to do with ours: kube-proxy may have made thousands.

@@ -49,7 +49,7 @@ pub fn observed_table(scope: &RuleScope, table: &FoundTable) -> Option<RuleTable
         ours.chains.push(RuleChain { role: view.role, rules: view.own_rules() });
         ours.faults.extend(view.faults());
     }
-    let empty = table.id.system == System::Nftables && table.chains.is_empty() && table.sets.is_empty();
+    let empty = table.id.system == System::Nftables && table.is_bare();
     if ours.chains.is_empty() && ours.sets.is_empty() && !empty {
         return None;
     }

@@ -1,6 +1,6 @@
 //! Whether the rules of a host translate packets to a port: then they have to be tracked.
 
-use std::collections::BTreeSet;
+use std::collections::HashSet;
 
 use super::explain::Step;
 use super::found::FoundTable;
@@ -22,14 +22,14 @@ pub fn translation_of(tables: &[FoundTable], port: u16) -> Option<Step> {
 }
 
 /// The chains that packets come to where addresses are translated.
-fn translating(table: &FoundTable) -> BTreeSet<&str> {
+fn translating(table: &FoundTable) -> HashSet<&str> {
     let is_nat = |base: super::role::Base| base.kind == Kind::Nat;
     let bases = table.chains.iter().filter(|chain| chain.base.is_some_and(is_nat));
     let mut next: Vec<&str> = bases.map(|chain| &*chain.name).collect();
-    let mut reached = BTreeSet::new();
+    let (chains, mut reached) = (table.chains_by_name(), HashSet::new());
     while let Some(name) = next.pop() {
         if reached.insert(name) {
-            let rules = table.chain(name).into_iter().flat_map(|chain| &chain.rules);
+            let rules = chains.get(name).into_iter().flat_map(|chain| &chain.rules);
             next.extend(rules.filter_map(|found| found.rule.target()));
         }
     }

@@ -87,7 +87,8 @@ fn any_table(system: System) -> impl Strategy<Value = FoundTable> {
         let name = Role::Masquerade.table(system, Family::V4).into();
         let id = TableId { system, family: Family::V4, name };
         let chains = chains.into_iter().flatten().chain(strangers).collect();
-        FoundTable { id, dormant: dormant && system == System::Nftables, chains, sets: vec![] }
+        let dormant = dormant && system == System::Nftables;
+        FoundTable { dormant, chains, ..FoundTable::empty(id) }
     })
 }
 

@@ -35,7 +35,7 @@ impl OwnTable {
             Family::V6 => crate::firewall::nft::Family::Ipv6,
         };
         let table = Table { family, name: NAME };
-        let found = match nft.table(table) {
+        let found = match nft.table(table, &[&wish.chain]) {
             Err(why) if why.says_there_is_none() => None, // a kernel without this family
             found => found?,
         };
@@ -78,17 +78,6 @@ impl OwnTable {
         steps
     }
 
-    /// The steps that throw the table away and make it again, all at once.
-    pub(super) fn anew(&self, want: Option<&AgentRules>) -> Transaction {
-        let mut steps = Transaction::default();
-        if self.found.is_some() {
-            steps.push(Step::DeleteTable(self.table));
-        }
-        let without = Self { table: self.table, chain: self.chain.clone(), found: None };
-        want.iter().for_each(|want| without.make(want, &mut steps));
-        steps
-    }
-
     fn make(&self, want: &AgentRules, steps: &mut Transaction) {
         let (table, chain) = (self.table, &self.chain);
         if self.differences(Some(want)).is_empty() {
@@ -106,6 +95,10 @@ impl OwnTable {
             steps.push(Step::DeleteChain(table, chain.clone()));
         }
         steps.push(Step::AddChain(table, Chain::base(chain, Kind::Nat, Hook::Postrouting, PRIORITY)));
+        // A set of our name and of another kind cannot be altered; no rule of ours uses it any more.
+        if self.has_other_set() {
+            steps.push(Step::DeleteSet(table, chain.clone()));
+        }
         if !self.has_set(want) {
             steps.extend(fill_set(table, chain, &want.set()));
         }
@@ -116,9 +109,7 @@ impl OwnTable {
     fn remove(&self, steps: &mut Transaction) {
         let (table, chain) = (self.table, &self.chain);
         let Some(found) = self.found.as_ref().filter(|_| self.has_something()) else { return };
-        let of_others = found.chains.iter().any(|other| other.name != *chain)
-            || found.sets.iter().any(|other| other.name != *chain);
-        if !of_others {
+        if !self.has_others(found) {
             steps.push(Step::DeleteTable(table));
             return;
         }
@@ -126,17 +117,31 @@ impl OwnTable {
             steps.push(Step::FlushChain(table, chain.clone()));
             steps.push(Step::DeleteChain(table, chain.clone()));
         }
-        if found.sets.iter().any(|set| set.name == *chain) {
+        if self.has_other_set() || found.sets.iter().any(|set| set.name == *chain) {
             steps.push(Step::DeleteSet(table, chain.clone()));
         }
+    }
+
+    /// Whether the table has anything that is not this agent's.
+    fn has_others(&self, found: &ListedTable) -> bool {
+        let of_others = |name: &String| *name != self.chain;
+        found.others > 0
+            || found.chains.iter().any(|chain| of_others(&chain.name))
+            || found.sets.iter().any(|set| of_others(&set.name))
+            || found.other_sets.iter().any(of_others)
     }
 
     /// Whether anything of this agent is there, or an empty table of nobody.
     fn has_something(&self) -> bool {
         self.found.as_ref().is_some_and(|found| {
-            let is_empty = found.chains.is_empty() && found.sets.is_empty();
-            is_empty || self.base().is_some() || found.sets.iter().any(|set| set.name == self.chain)
+            let has_set = found.sets.iter().any(|set| set.name == self.chain);
+            self.base().is_some() || has_set || self.has_other_set() || !self.has_others(found)
         })
+    }
+
+    /// Whether a set has our name that is not one of networks.
+    fn has_other_set(&self) -> bool {
+        self.found.as_ref().is_some_and(|found| found.other_sets.contains(&self.chain))
     }
 
     /// Where packets come to the chain; none if there is no chain.

@@ -1,5 +1,7 @@
 //! Whole tables as they are: chains with what leads to them, rules and sets of networks.
 
+use std::collections::{BTreeSet, HashMap};
+
 use flannel_plan::rules::role::{Base, Hook, Kind};
 use ipnet::IpNet;
 
@@ -19,8 +21,12 @@ pub struct ListedTable {
     pub chains: Vec<ListedChain>,
     /// The rules of all its chains; within a chain in their order.
     pub rules: Vec<Listed>,
-    /// Its sets of networks; others are left out.
+    /// Its sets of networks.
     pub sets: Vec<ListedSet>,
+    /// The names of its other sets and maps.
+    pub other_sets: Vec<String>,
+    /// How many objects it has beside all these: counters, sets without a name, chains that were not listed.
+    pub others: usize,
 }
 
 /// A chain that is there.
@@ -41,47 +47,89 @@ pub struct ListedSet {
     pub networks: Vec<IpNet>,
 }
 
+/// What the kernel tells of a table itself.
+struct Head {
+    name: String,
+    dormant: bool,
+    /// How many chains, sets and other objects it has.
+    objects: usize,
+}
+
 impl Nft {
-    /// A table with all that is in it; none if it is not there.
-    pub fn table(&mut self, table: Table) -> Result<Option<ListedTable>, NftError> {
-        let failed = |why| NftError::Look { what: format!("table {table}"), why };
+    /// A table with what is in it; none if it is not there. Of chains without rules that no rule leads to, only those
+    /// are listed that are named here: the kernel has no list of the chains of one table, and all of them may be tens
+    /// of thousands.
+    pub fn table(&mut self, table: Table, likely: &[&str]) -> Result<Option<ListedTable>, NftError> {
         let wanted = request(NFT_MSG_GETTABLE, table.family.number(), &[(NFTA_TABLE_NAME, table.name)]);
-        match self.socket.ask(wanted, read_table) {
-            Ok(Some((name, dormant))) => self.fill(table.family, name, dormant).map(Some),
-            Ok(None) => Ok(None),
+        let head = match self.socket.ask(wanted, read_table) {
+            Ok(Some(head)) => head,
+            Ok(None) => return Ok(None),
+            Err(why) if says_absent(&why) => return Ok(None),
+            Err(why) => return Err(NftError::Look { what: format!("table {table}"), why }),
+        };
+        let rules = self.all_rules(table)?;
+        let used = rules.iter().flat_map(|it| [Some(it.chain.as_str()), it.rule.target()]).flatten();
+        let names: BTreeSet<&str> = used.chain(likely.iter().copied()).collect();
+        let mut chains = Vec::new();
+        for name in names {
+            chains.extend(self.chain(table, name)?);
+        }
+        self.fill(table.family, head, chains, rules).map(Some)
+    }
+
+    /// All tables of a family, everybody's, with all that is in them.
+    pub fn tables(&mut self, family: Family) -> Result<Vec<ListedTable>, NftError> {
+        let failed = |why| NftError::Look { what: "the tables".to_owned(), why };
+        let heads = self.socket.dump(|| request(NFT_MSG_GETTABLE, family.number(), &[]), read_table);
+        let heads = heads.map_err(failed)?;
+        let mut chains: HashMap<String, Vec<ListedChain>> = HashMap::new();
+        let dumped = self.dumped(|| request(NFT_MSG_GETCHAIN, family.number(), &[]), read_chain);
+        for (table, chain) in dumped.map_err(failed)? {
+            chains.entry(table).or_default().push(chain);
+        }
+        let mut tables = Vec::new();
+        for head in heads {
+            let of_table = || request(NFT_MSG_GETRULE, family.number(), &[(NFTA_RULE_TABLE, &head.name)]);
+            let rules = self.dumped(of_table, |it| read_rule_of_any(it, family, &head.name));
+            let chains = chains.remove(&head.name).unwrap_or_default();
+            tables.push(self.fill(family, head, chains, rules.map_err(failed)?)?);
+        }
+        Ok(tables)
+    }
+
+    /// One chain; none if it is not there.
+    fn chain(&mut self, table: Table, name: &str) -> Result<Option<ListedChain>, NftError> {
+        let names = [(NFTA_CHAIN_TABLE, table.name), (NFTA_CHAIN_NAME, name)];
+        match self.socket.ask(request(NFT_MSG_GETCHAIN, table.family.number(), &names), read_chain) {
+            Ok(found) => Ok(found.map(|(_, chain)| chain)),
             Err(why) if says_absent(&why) => Ok(None),
-            Err(why) => Err(failed(why)),
+            Err(why) => Err(NftError::Look { what: format!("chain {table} {name}"), why }),
         }
     }
 
-    /// All tables of a family, everybody's.
-    pub fn tables(&mut self, family: Family) -> Result<Vec<ListedTable>, NftError> {
-        let failed = |why| NftError::Look { what: "the tables".to_owned(), why };
-        let tables = self.socket.dump(|| request(NFT_MSG_GETTABLE, family.number(), &[]), read_table);
-        let tables = tables.map_err(failed)?;
-        tables.into_iter().map(|(name, dormant)| self.fill(family, name, dormant)).collect()
-    }
-
-    fn fill(&mut self, family: Family, name: String, dormant: bool) -> Result<ListedTable, NftError> {
-        let of = |kind: u16, attribute: u16| {
-            let name = name.clone();
-            move || request(kind, family.number(), &[(attribute, &name)])
-        };
+    /// Adds the sets of a table.
+    fn fill(
+        &mut self,
+        family: Family,
+        Head { name, dormant, objects }: Head,
+        chains: Vec<ListedChain>,
+        rules: Vec<Listed>,
+    ) -> Result<ListedTable, NftError> {
         let failed = |why| NftError::Look { what: format!("table {name}"), why };
-        let chains = self.dumped(of(NFT_MSG_GETCHAIN, NFTA_CHAIN_TABLE), |it| read_chain(it, &name));
-        let chains = chains.map_err(failed)?;
-        let rules =
-            self.dumped(of(NFT_MSG_GETRULE, NFTA_RULE_TABLE), |it| read_rule_of_any(it, family, &name));
-        let rules = rules.map_err(failed)?;
-        let names = self.dumped(of(NFT_MSG_GETSET, NFTA_SET_TABLE), |it| read_set(it, &name));
-        let mut sets = Vec::new();
-        for set in names.map_err(failed)? {
+        let of_table = || request(NFT_MSG_GETSET, family.number(), &[(NFTA_SET_TABLE, &name)]);
+        let (mut sets, mut other_sets) = (Vec::new(), Vec::new());
+        for (set, kind) in self.dumped(of_table, |it| read_set(it, &name)).map_err(failed)? {
+            if kind == SetKind::Other {
+                other_sets.push(set);
+                continue;
+            }
             let names = [(NFTA_SET_ELEM_LIST_TABLE, name.as_str()), (NFTA_SET_ELEM_LIST_SET, &set)];
             let edges = self.dumped(|| request(NFT_MSG_GETSETELEM, family.number(), &names), read_elements);
             let networks = set::networks(edges.map_err(failed)?.concat());
             sets.push(ListedSet { name: set, networks });
         }
-        Ok(ListedTable { name, dormant, chains, rules, sets })
+        let others = objects.saturating_sub(chains.len() + sets.len() + other_sets.len());
+        Ok(ListedTable { name, dormant, chains, rules, sets, other_sets, others })
     }
 
     /// A dump in which what is gone meanwhile is empty.
@@ -97,20 +145,27 @@ impl Nft {
     }
 }
 
-fn read_table(message: &Received) -> Option<(String, bool)> {
+fn read_table(message: &Received) -> Option<Head> {
     let (_, attributes) = message.split::<4>()?;
-    let name = attributes.clone().find(|(kind, _)| *kind == NFTA_TABLE_NAME).map(|(_, value)| text(value))?;
-    let flags = { attributes }.find(|(kind, _)| *kind == NFTA_TABLE_FLAGS).and_then(|(_, value)| be32(value));
-    Some((name, flags.unwrap_or(0) & NFT_TABLE_F_DORMANT != 0))
-}
-
-/// The kernel tells the chains of all tables, whatever was asked.
-fn read_chain(message: &Received, table: &str) -> Option<ListedChain> {
-    let (_, attributes) = message.split::<4>()?;
-    let (mut name, mut hook, mut kind, mut policy) = (None, None, None, NF_ACCEPT);
+    let (mut name, mut flags, mut objects) = (None, 0, 0);
     for (attribute, value) in attributes {
         match attribute {
-            NFTA_CHAIN_TABLE if text(value) != table => return None,
+            NFTA_TABLE_NAME => name = Some(text(value)),
+            NFTA_TABLE_FLAGS => flags = be32(value)?,
+            NFTA_TABLE_USE => objects = usize::try_from(be32(value)?).ok()?,
+            _ => {}
+        }
+    }
+    Some(Head { name: name?, dormant: flags & NFT_TABLE_F_DORMANT != 0, objects })
+}
+
+/// A chain with the name of its table: the kernel tells the chains of all tables, whatever was asked.
+fn read_chain(message: &Received) -> Option<(String, ListedChain)> {
+    let (_, attributes) = message.split::<4>()?;
+    let (mut table, mut name, mut hook, mut kind, mut policy) = (None, None, None, None, NF_ACCEPT);
+    for (attribute, value) in attributes {
+        match attribute {
+            NFTA_CHAIN_TABLE => table = Some(text(value)),
             NFTA_CHAIN_NAME => name = Some(text(value)),
             NFTA_CHAIN_HOOK => hook = read_hook(value),
             NFTA_CHAIN_TYPE => kind = read_kind(&text(value)),
@@ -124,7 +179,7 @@ fn read_chain(message: &Received, table: &str) -> Option<ListedChain> {
         priority,
         accepts: policy == NF_ACCEPT,
     });
-    Some(ListedChain { name: name?, base })
+    Some((table?, ListedChain { name: name?, base }))
 }
 
 fn read_hook(bytes: &[u8]) -> Option<(Hook, i32)> {
@@ -149,21 +204,30 @@ fn read_kind(name: &str) -> Option<Kind> {
     }
 }
 
-/// The name of a set, if it is one of networks.
-fn read_set(message: &Received, table: &str) -> Option<String> {
+#[derive(PartialEq, Eq)]
+enum SetKind {
+    Networks,
+    Other,
+}
+
+/// The name of a set or map that has one, and whether it is a set of networks.
+fn read_set(message: &Received, table: &str) -> Option<(String, SetKind)> {
     let (_, attributes) = message.split::<4>()?;
-    let (mut name, mut flags, mut kind) = (None, 0, 0);
+    let (mut name, mut flags, mut key) = (None, 0, 0);
     for (attribute, value) in attributes {
         match attribute {
             NFTA_SET_TABLE if text(value) != table => return None,
             NFTA_SET_NAME => name = Some(text(value)),
             NFTA_SET_FLAGS => flags = be32(value)?,
-            NFTA_SET_KEY_TYPE => kind = be32(value)?,
+            NFTA_SET_KEY_TYPE => key = be32(value)?,
             _ => {}
         }
     }
-    let of_networks = [TYPE_IPADDR, TYPE_IP6ADDR].contains(&kind) && flags & NFT_SET_INTERVAL != 0;
-    name.filter(|_| of_networks && flags & NFT_SET_ANONYMOUS == 0)
+    let of_networks = [TYPE_IPADDR, TYPE_IP6ADDR].contains(&key)
+        && flags & NFT_SET_INTERVAL != 0
+        && flags & NFT_SET_MAP == 0;
+    let kind = if of_networks { SetKind::Networks } else { SetKind::Other };
+    name.filter(|_| flags & NFT_SET_ANONYMOUS == 0).map(|name| (name, kind))
 }
 
 fn read_elements(message: &Received) -> Option<Vec<set::Edge>> {

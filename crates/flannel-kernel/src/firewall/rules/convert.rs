@@ -1,5 +1,7 @@
 //! Rules between the words of the plan and those of nftables.
 
+use std::collections::HashMap;
+
 use flannel_plan::family::Family as PlanFamily;
 use flannel_plan::rules::found::{FoundChain, FoundRule, FoundSet, FoundTable, RuleName};
 use flannel_plan::rules::role::{self, Role};
@@ -26,17 +28,26 @@ pub(super) fn found(id: TableId, listed: ListedTable) -> FoundTable {
         .into_iter()
         .map(|chain| FoundChain { name: chain.name.into(), base: chain.base, rules: vec![] })
         .collect();
+    let places: HashMap<Box<str>, usize> =
+        chains.iter().enumerate().map(|(at, chain)| (chain.name.clone(), at)).collect();
     for mut rule in listed.rules {
         if !is_about(&mut rule, id.family) {
             continue;
         }
-        if let Some(chain) = chains.iter_mut().find(|chain| *chain.name == *rule.chain) {
-            chain.rules.push(found_rule(rule, id.family));
+        if let Some(at) = places.get(rule.chain.as_str()) {
+            chains[*at].rules.push(found_rule(rule, id.family));
         }
     }
     let set =
         |set: crate::firewall::nft::ListedSet| FoundSet { name: set.name.into(), networks: set.networks };
-    FoundTable { id, dormant: listed.dormant, chains, sets: listed.sets.into_iter().map(set).collect() }
+    let others = listed.others + listed.other_sets.len();
+    FoundTable {
+        id,
+        dormant: listed.dormant,
+        chains,
+        sets: listed.sets.into_iter().map(set).collect(),
+        others,
+    }
 }
 
 /// Whether a rule is about packets of a family; in tables of several families rules may say which.

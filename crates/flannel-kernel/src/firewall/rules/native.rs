@@ -222,7 +222,7 @@ fn look_once(nft: &mut Nft, system: System) -> Result<Vec<FoundTable>, NftError>
     let mut tables = Vec::new();
     for family in Family::BOTH {
         let id = TableId { system: System::Nftables, family, name: own_table(family).into() };
-        match nft.table(own(family)) {
+        match nft.table(own(family), &Role::ALL.map(|role| role.chain(System::Nftables))) {
             Ok(listed) => tables.extend(listed.map(|listed| convert::found(id, listed))),
             Err(why) if why.says_there_is_none() => {} // a kernel without this family
             Err(why) => return Err(why),
@@ -246,7 +246,7 @@ fn left_by_iptables(nft: &mut Nft, family: Family) -> Result<Vec<FoundTable>, Nf
         match tables.iter_mut().find(|table| table.id == id) {
             Some(table) => table.chains.extend(chains),
             None if chains.is_empty() => {}
-            None => tables.push(FoundTable { id, dormant: false, chains, sets: vec![] }),
+            None => tables.push(FoundTable { chains, ..FoundTable::empty(id) }),
         }
     }
     Ok(tables)
