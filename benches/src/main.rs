@@ -6,6 +6,7 @@
 
 mod cluster;
 mod cni;
+mod crowd;
 mod drift;
 mod figure;
 mod idle;
@@ -26,7 +27,7 @@ const RESULT: &str = "target/bench.json";
 type Measurement = fn() -> anyhow::Result<Vec<Figure>>;
 
 /// Every part: its name, what it does, and how.
-const PARTS: [(&str, &str, Measurement); 10] = [
+const PARTS: [(&str, &str, Measurement); 11] = [
     ("drift", "breaking 20 objects of each kind", drift::measure),
     ("nic", "pulling the interface away and giving it back", nic::measure),
     ("scale", "1,000 and 5,000 peers", scale::measure),
@@ -34,6 +35,7 @@ const PARTS: [(&str, &str, Measurement); 10] = [
     ("idle", "counting wake-ups for 65 seconds", idle::measure),
     ("masq", "first packets by lists of 4 and of 1,000 networks", masq::measure),
     ("rules", "breaking rules, and counting programs in a quiet minute", rules::measure),
+    ("crowd", "a pass beside 60,000 rules of kube-proxy", crowd::measure),
     ("cni", "attaching pods, by Go's plugins and by ours", cni::measure),
     ("size", "weighing the program of the plugins", cni::weigh),
     ("instructions", "counting the instructions of the plugins", cni::count),
