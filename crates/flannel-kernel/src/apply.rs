@@ -9,14 +9,27 @@ use crate::error::{ApplyError, Failure};
 use crate::netlink::{MOST_IN_A_CHUNK, Outbox, Refusal, Socket};
 use crate::{address, file, link, neighbour, route, sysctl};
 
+/// The devices that a look found in its scope, and those that were made since: their names and numbers.
+pub(crate) type Known = Vec<(LinkName, u32)>;
+
 /// One pass over a list of changes.
 pub(crate) struct Applying<'a> {
     socket: &'a mut Socket,
-    indexes: Vec<(LinkName, Option<u32>)>,
+    known: &'a mut Known,
+    indexes: Vec<(LinkName, Place)>,
     outbox: Outbox,
     /// The place of the change that each request in the outbox is for, and which refusals of it matter.
     places: Vec<(usize, Matters)>,
     failures: Vec<Failure>,
+}
+
+/// Where the device of a name is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    At(u32),
+    Absent,
+    /// Another device has the name than the one that was looked at.
+    Exchanged,
 }
 
 /// Which refusals of a request make its change a failure.
@@ -40,9 +53,9 @@ impl Matters {
 }
 
 impl<'a> Applying<'a> {
-    pub(crate) fn new(socket: &'a mut Socket) -> Self {
+    pub(crate) fn new(socket: &'a mut Socket, known: &'a mut Known) -> Self {
         let (outbox, places, failures) = (Outbox::default(), Vec::new(), Vec::new());
-        Self { socket, indexes: Vec::new(), outbox, places, failures }
+        Self { socket, known, indexes: Vec::new(), outbox, places, failures }
     }
 
     /// Applies all changes and returns the failures.
@@ -78,10 +91,11 @@ impl<'a> Applying<'a> {
         };
         let link = match item.link() {
             None => None,
-            Some(name) => match self.index(name).map_err(|why| ApplyError::refused(change, why))? {
-                Some(index) => Some(index),
-                None if removes => return Ok(()), // what was on it went with it
-                None => return Err(ApplyError::no_device(change, name)),
+            Some(name) => match self.place(name).map_err(|why| ApplyError::refused(change, why))? {
+                Place::At(index) => Some(index),
+                Place::Absent | Place::Exchanged if removes => return Ok(()), // what was on it went with it
+                Place::Absent => return Err(ApplyError::no_device(change, name)),
+                Place::Exchanged => return Err(ApplyError::exchanged(change, name)),
             },
         };
         if must_go_first(change) {
@@ -125,7 +139,7 @@ impl<'a> Applying<'a> {
         if let Change::Create(Item::Route(route)) | Change::Replace { to: Item::Route(route), .. } = change
             && route::needs_a_stepping_stone(route, &why)
             && let Some(name) = route.link
-            && let Ok(Some(link)) = self.index(name)
+            && let Ok(Place::At(link)) = self.place(name)
             && route::create_by_a_stepping_stone(self.socket, route, link).is_ok()
         {
             return;
@@ -137,7 +151,12 @@ impl<'a> Applying<'a> {
         let because = |why| ApplyError::refused(change, why);
         match change {
             Change::Create(Item::Sysctl(sysctl)) | Change::Replace { to: Item::Sysctl(sysctl), .. } => {
-                sysctl::write(sysctl).map_err(because)
+                match sysctl.link() {
+                    Some(name) if self.place(name).map_err(because)? == Place::Exchanged => {
+                        Err(ApplyError::exchanged(change, name))
+                    }
+                    _ => sysctl::write(sysctl).map_err(because),
+                }
             }
             Change::Create(Item::File(file)) | Change::Replace { to: Item::File(file), .. } => {
                 file::write(file).map_err(because)
@@ -158,14 +177,16 @@ impl<'a> Applying<'a> {
         let LinkKind::Vxlan(vxlan) = &link.kind else { return Err(ApplyError::unknown(change)) };
         let parent = match vxlan.parent {
             None => 0,
-            Some(name) => self
-                .index(name)
-                .map_err(|why| ApplyError::refused(change, why))?
-                .ok_or_else(|| ApplyError::no_device(change, name))?,
+            Some(name) => match self.place(name).map_err(|why| ApplyError::refused(change, why))? {
+                Place::At(index) => index,
+                Place::Absent | Place::Exchanged => return Err(ApplyError::no_device(change, name)),
+            },
         };
         let made = link::create(self.socket, link, vxlan, parent);
-        self.indexes.clear();
-        made.map_err(|why| self.why_no_link(change, (link, vxlan), why))
+        self.forget(link.name);
+        let index = made.map_err(|why| self.why_no_link(change, (link, vxlan), why))?;
+        self.known.push((link.name, index));
+        Ok(())
     }
 
     fn replace_link(&mut self, change: &Change, from: &Link, to: &Link) -> Result<(), ApplyError> {
@@ -179,25 +200,40 @@ impl<'a> Applying<'a> {
             return self.create_link(change, to);
         }
         let LinkKind::Vxlan(vxlan) = &to.kind else { return Err(ApplyError::unknown(change)) };
-        link::alter(self.socket, from, to).map_err(|why| self.why_no_link(change, (to, vxlan), why))
+        let Some(index) = self.same(change, from)? else {
+            return Err(ApplyError::no_device(change, from.name));
+        };
+        link::alter(self.socket, index, from, to).map_err(|why| self.why_no_link(change, (to, vxlan), why))
     }
 
     fn remove_link(&mut self, change: &Change, link: &Link) -> Result<(), ApplyError> {
-        self.indexes.clear();
-        let because = |why| ApplyError::refused(change, why);
-        match link::find(self.socket, link.name).map_err(because)? {
-            None => Ok(()),
-            // Somebody put another device in its place since we looked; it is not ours to delete.
+        let Some(index) = self.same(change, link)? else { return Ok(()) };
+        self.forget(link.name);
+        match link::remove(self.socket, index) {
+            Err(why) if !why.says_absent() => Err(ApplyError::refused(change, why)),
+            _ => Ok(()),
+        }
+    }
+
+    /// The number of the device that was looked at; none if it is gone. Somebody may have put another one in its place
+    /// since: that is not ours to change.
+    fn same(&mut self, change: &Change, link: &Link) -> Result<Option<u32>, ApplyError> {
+        let found = link::find(self.socket, link.name).map_err(|why| ApplyError::refused(change, why))?;
+        match found {
+            None => Ok(None),
             Some(found) if kind_name(&found.link) != kind_name(link) => Err(ApplyError::NameTaken {
                 verb: change.verb(),
                 name: link.name,
                 found: kind_name(&found.link).into(),
             }),
-            Some(_) => match link::remove(self.socket, link.name) {
-                Err(why) if !why.says_absent() => Err(because(why)),
-                _ => Ok(()),
-            },
+            Some(found) if is_same(&found.link, link) => Ok(Some(found.index)),
+            Some(_) => Err(ApplyError::exchanged(change, link.name)),
         }
+    }
+
+    fn forget(&mut self, name: LinkName) {
+        self.indexes.clear();
+        self.known.retain(|(known, _)| *known != name);
     }
 
     /// Looks for the culprit, so that the error can name it.
@@ -227,15 +263,29 @@ impl<'a> Applying<'a> {
         }
     }
 
-    /// The number of a device; asked once a pass, and again after a device was made or deleted.
-    fn index(&mut self, name: LinkName) -> Result<Option<u32>, Refusal> {
-        if let Some((_, index)) = self.indexes.iter().find(|(known, _)| *known == name) {
-            return Ok(*index);
+    /// Where a device is; asked once a pass, and again after a device was made or deleted.
+    fn place(&mut self, name: LinkName) -> Result<Place, Refusal> {
+        if let Some((_, place)) = self.indexes.iter().find(|(known, _)| *known == name) {
+            return Ok(*place);
         }
-        let index = link::find(self.socket, name)?.map(|fact| fact.index);
-        self.indexes.push((name, index));
-        Ok(index)
+        let known = self.known.iter().find(|(known, _)| *known == name).map(|(_, index)| *index);
+        let place = match link::find(self.socket, name)?.map(|fact| fact.index) {
+            None => Place::Absent,
+            Some(index) if known.is_some_and(|known| known != index) => Place::Exchanged,
+            Some(index) => Place::At(index),
+        };
+        self.indexes.push((name, place));
+        Ok(place)
     }
+}
+
+/// Whether a device bears the same mark, and is the same as far as that cannot be altered.
+fn is_same(found: &Link, link: &Link) -> bool {
+    let number = |link: &Link| match &link.kind {
+        LinkKind::Vxlan(vxlan) => Some((vxlan.vni, vxlan.port)),
+        LinkKind::Other(_) => None,
+    };
+    found.alias == link.alias && number(found) == number(link)
 }
 
 fn vxlan_that(links: &[flannel_plan::look::LinkFact], is_it: impl Fn(&Vxlan) -> bool) -> Option<LinkName> {

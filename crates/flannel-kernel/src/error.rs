@@ -65,6 +65,16 @@ pub enum ApplyError {
         /// The kind of the device that has it.
         found: Box<str>,
     },
+    /// The device is not the one that was looked at.
+    #[error("cannot {verb} {object}: another device came in the place of {link}, and has that name now")]
+    Exchanged {
+        /// What was tried.
+        verb: &'static str,
+        /// The object.
+        object: String,
+        /// The name of both devices.
+        link: LinkName,
+    },
     /// Another vxlan device has the same VNI and port.
     #[error("cannot create {name}: {} has VNI {vni} on UDP port {port}", or_somebody(.by))]
     VniTaken {
@@ -135,6 +145,10 @@ impl ApplyError {
         Self::NoDevice { verb: change.verb(), object: object(change), link }
     }
 
+    pub(crate) fn exchanged(change: &Change, link: LinkName) -> Self {
+        Self::Exchanged { verb: change.verb(), object: object(change), link }
+    }
+
     pub(crate) fn unknown(change: &Change) -> Self {
         Self::Unknown { verb: change.verb(), object: object(change) }
     }
@@ -149,7 +163,7 @@ impl ApplyError {
             Self::NoDevice { link, .. } => {
                 Some(format!("somebody removed {link} a moment ago: it is made again at the next look"))
             }
-            Self::NameTaken { name, .. } => {
+            Self::NameTaken { name, .. } | Self::Exchanged { link: name, .. } => {
                 Some(format!("remove it with `ip link del {name}`, or choose another VNI"))
             }
             Self::VniTaken { by: Some(by), .. } => Some(format!(

@@ -56,9 +56,10 @@ pub(crate) fn find(socket: &mut Socket, name: LinkName) -> Result<Option<LinkFac
     }
 }
 
-/// Makes a device, up or down as wanted; one that cannot be brought up is deleted again by the kernel.
-pub(crate) fn create(socket: &mut Socket, link: &Link, vxlan: &Vxlan, parent: u32) -> Result<(), Refusal> {
-    socket.request(Outbox::of(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |message| {
+/// Makes a device, up or down as wanted, and gives its number; one that cannot be brought up is deleted again by the
+/// kernel.
+pub(crate) fn create(socket: &mut Socket, link: &Link, vxlan: &Vxlan, parent: u32) -> Result<u32, Refusal> {
+    let request = Outbox::of(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |message| {
         let up = if link.up { IFF_UP } else { 0 };
         message.header(&header(0, up, up));
         message.text(IFLA_IFNAME, link.name.as_str());
@@ -69,22 +70,32 @@ pub(crate) fn create(socket: &mut Socket, link: &Link, vxlan: &Vxlan, parent: u3
             info.text(IFLA_INFO_KIND, "vxlan");
             info.nest(IFLA_INFO_DATA, |data| vxlan::write(data, vxlan, parent));
         });
-    }))?;
+    });
+    let index = match socket.make(request, read)? {
+        Some(made) => made.fact.index,
+        None => made_before(socket, link)?,
+    };
     // The kernel ignores an alias in the message that makes a device.
-    let marked = set(socket, link.name, |message| message.attribute(IFLA_IFALIAS, link.alias.as_bytes()));
+    let marked = set(socket, index, |message| message.attribute(IFLA_IFALIAS, link.alias.as_bytes()));
     if marked.is_err() {
-        let _ = remove(socket, link.name); // the first error is the one to tell
+        let _ = remove(socket, index); // the first error is the one to tell
     }
-    marked
+    marked.map(|()| index)
 }
 
-/// Changes a device in place from `from` to `to`: tries all that differs, and tells the first refusal.
-pub(crate) fn alter(socket: &mut Socket, from: &Link, to: &Link) -> Result<(), Refusal> {
+/// The number of a device that was made a moment ago, for a kernel that does not tell it.
+fn made_before(socket: &mut Socket, link: &Link) -> Result<u32, Refusal> {
+    let found = find(socket, link.name)?.filter(|found| found.link.mac == link.mac);
+    found.map(|found| found.index).ok_or_else(|| Errno::NODEV.into())
+}
+
+/// Changes the device of a number in place from `from` to `to`: tries all that differs, and tells the first refusal.
+pub(crate) fn alter(socket: &mut Socket, index: u32, from: &Link, to: &Link) -> Result<(), Refusal> {
     let mut steps = Vec::new();
     if from.kind != to.kind
         && let LinkKind::Vxlan(vxlan) = &to.kind
     {
-        steps.push(set(socket, to.name, |message| {
+        steps.push(set(socket, index, |message| {
             message.nest(IFLA_LINKINFO, |info| {
                 info.text(IFLA_INFO_KIND, "vxlan");
                 info.nest(IFLA_INFO_DATA, |data| vxlan::write_alterable(data, vxlan));
@@ -92,49 +103,41 @@ pub(crate) fn alter(socket: &mut Socket, from: &Link, to: &Link) -> Result<(), R
         }));
     }
     if from.mtu != to.mtu {
-        steps.push(set_mtu(socket, to));
+        steps.push(set_mtu(socket, index, to.mtu));
     }
     if from.mac != to.mac {
-        steps.push(set(socket, to.name, |message| message.attribute(IFLA_ADDRESS, &to.mac.0)));
+        steps.push(set(socket, index, |message| message.attribute(IFLA_ADDRESS, &to.mac.0)));
     }
     if from.alias != to.alias {
-        steps.push(set(socket, to.name, |message| message.attribute(IFLA_IFALIAS, to.alias.as_bytes())));
+        steps.push(set(socket, index, |message| message.attribute(IFLA_IFALIAS, to.alias.as_bytes())));
     }
     if from.up != to.up {
-        steps.push(raise_or_lower(socket, to));
+        let up = if to.up { IFF_UP } else { 0 };
+        steps.push(
+            socket.request(Outbox::of(RTM_NEWLINK, 0, |message| message.header(&header(index, up, IFF_UP)))),
+        );
     }
     steps.into_iter().collect()
 }
 
 /// The kernel has no words of its own for the one reason that it has.
-fn set_mtu(socket: &mut Socket, link: &Link) -> Result<(), Refusal> {
-    let words = || format!("an MTU of {} is more than the device below allows", link.mtu);
-    set(socket, link.name, |message| message.number(IFLA_MTU, link.mtu)).map_err(|why| Refusal {
+fn set_mtu(socket: &mut Socket, index: u32, mtu: u32) -> Result<(), Refusal> {
+    let words = || format!("an MTU of {mtu} is more than the device below allows");
+    set(socket, index, |message| message.number(IFLA_MTU, mtu)).map_err(|why| Refusal {
         message: why.message.or_else(|| why.errno.eq(&Errno::INVAL).then(|| words().into())),
         errno: why.errno,
     })
 }
 
-fn raise_or_lower(socket: &mut Socket, link: &Link) -> Result<(), Refusal> {
-    let up = if link.up { IFF_UP } else { 0 };
-    socket.request(Outbox::of(RTM_NEWLINK, 0, |message| {
-        message.header(&header(0, up, IFF_UP));
-        message.text(IFLA_IFNAME, link.name.as_str());
-    }))
+/// Deletes the device of a number.
+pub(crate) fn remove(socket: &mut Socket, index: u32) -> Result<(), Refusal> {
+    socket.request(Outbox::of(RTM_DELLINK, 0, |message| message.header(&header(index, 0, 0))))
 }
 
-/// Deletes a device.
-pub(crate) fn remove(socket: &mut Socket, name: LinkName) -> Result<(), Refusal> {
-    socket.request(Outbox::of(RTM_DELLINK, 0, |message| {
-        message.header(&header(0, 0, 0));
-        message.text(IFLA_IFNAME, name.as_str());
-    }))
-}
-
-fn set(socket: &mut Socket, name: LinkName, write: impl FnOnce(&mut Writer)) -> Result<(), Refusal> {
+/// Devices are altered by number: a name may belong to another one by now, and would be given to this one.
+fn set(socket: &mut Socket, index: u32, write: impl FnOnce(&mut Writer)) -> Result<(), Refusal> {
     socket.request(Outbox::of(RTM_NEWLINK, 0, |message| {
-        message.header(&header(0, 0, 0));
-        message.text(IFLA_IFNAME, name.as_str());
+        message.header(&header(index, 0, 0));
         write(message);
     }))
 }

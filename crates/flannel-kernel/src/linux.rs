@@ -7,7 +7,7 @@ use flannel_plan::look::{LinkFact, Look, Scope};
 use flannel_plan::rules::observed::RuleScope;
 use flannel_plan::state::LinkKind;
 
-use crate::apply::Applying;
+use crate::apply::{Applying, Known};
 use crate::firewall::rules::Rules;
 use crate::names::Names;
 use crate::netlink::{Refusal, Socket};
@@ -24,6 +24,7 @@ pub struct Linux {
     spare: Option<Socket>,
     /// How much was found at the last look: the next one finds about as much.
     last: Sizes,
+    known: Known,
     /// The rules, opened by the first who asks for them, and whose they are.
     rules: Option<Rules>,
     rule_scope: RuleScope,
@@ -40,8 +41,8 @@ impl Linux {
     /// Opens a way to the kernel, in the namespace of this thread.
     pub fn open() -> Result<Self, LookError> {
         let socket = Socket::open().map_err(because("a netlink socket"))?;
-        let (last, rule_scope) = (Sizes::default(), RuleScope::default());
-        Ok(Self { socket, spare: None, last, rules: None, rule_scope })
+        let (last, known, rule_scope) = (Sizes::default(), Known::new(), RuleScope::default());
+        Ok(Self { socket, spare: None, last, known, rules: None, rule_scope })
     }
 
     /// The number by which notices name us as their cause.
@@ -64,6 +65,8 @@ impl Linux {
         self.look_at_entries(&mut look, scope)?;
         look.sysctls = scope.sysctls.iter().filter_map(|path| sysctl::read(path)).collect();
         look.files = scope.files.iter().filter_map(|path| file::read(path)).collect();
+        let devices = look.links.iter().filter(|fact| is_in_scope(fact, scope));
+        self.known = devices.map(|fact| (fact.link.name, fact.index)).collect();
         self.last =
             Sizes { routes: look.routes.len(), neighbours: look.neighbours.len(), fdb: look.fdb.len() };
         Ok(look)
@@ -116,7 +119,7 @@ impl Kernel for Linux {
         for part in changes.chunk_by(|a, b| rule_changes::is_one(a) == rule_changes::is_one(b)) {
             failures.extend(match part.first().is_some_and(rule_changes::is_one) {
                 true => self.apply_rules(part),
-                false => Applying::new(&mut self.socket).all(part),
+                false => Applying::new(&mut self.socket, &mut self.known).all(part),
             });
         }
         failures

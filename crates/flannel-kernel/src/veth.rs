@@ -11,7 +11,7 @@ use crate::abi::{
     IFLA_NET_NS_FD, IFLA_NUM_RX_QUEUES, IFLA_NUM_TX_QUEUES, IFLA_TXQLEN, NLM_F_CREATE, NLM_F_EXCL,
     RTM_NEWLINK, VETH_INFO_PEER,
 };
-use crate::link::{self, header};
+use crate::link::header;
 use crate::netlink::{Outbox, Refusal, Writer};
 use crate::stack::{self, Device, Stack};
 
@@ -78,10 +78,9 @@ impl Stack {
         if let Some(made) = self.socket.make(request, stack::read)? {
             return Ok(made);
         }
-        let found = self.device(veth.name).and_then(|found| found.ok_or_else(|| Errno::NODEV.into()));
-        found.inspect_err(|_| {
-            let _ = link::remove(&mut self.socket, veth.name); // the first error is the one to tell
-        })
+        // An old kernel tells nothing. Whatever has the name by now is ours only if it has our address.
+        let found = self.device(veth.name)?.filter(|found| found.mac == veth.mac);
+        found.ok_or_else(|| Errno::NODEV.into())
     }
 }
 

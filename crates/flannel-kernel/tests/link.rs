@@ -7,7 +7,7 @@ use std::net::UdpSocket;
 
 use flannel_plan::diff::Change;
 use flannel_plan::look::LinkFact;
-use flannel_plan::state::{Item, Link, LinkKind};
+use flannel_plan::state::{Item, Link, LinkKind, Sysctl};
 use sandbox::*;
 
 fn found(kernel: &mut flannel_kernel::Linux, device: &str) -> Option<LinkFact> {
@@ -353,4 +353,63 @@ fn a_tunnel_sends_nothing_from_an_address_that_is_not_the_hosts_own() {
         sh(ping);
         assert_eq!(frames_sent(), before + 3);
     });
+}
+
+/// What comes in the place of our device between a look and a change: of another kind, and of the same with another
+/// mark or number.
+const OTHERS: [&str; 3] = [
+    "ip link add flannel.1 type bridge",
+    "ip link add flannel.1 type vxlan id 1 dstport 8472 local 10.0.0.1 dev nic && ip link set flannel.1 alias theirs",
+    "ip link add flannel.1 type vxlan id 7 dstport 8472 dev nic && ip link set flannel.1 alias \"flannel: test\"",
+];
+
+#[test]
+fn a_device_that_took_the_name_since_the_look_is_neither_altered_nor_removed() {
+    let rebuilt = flannel_1_but(|link| vxlan(link).port = 4789);
+    let altered = flannel_1_but(|link| {
+        link.mtu = 1300;
+        link.mac = mac(9);
+    });
+    let changes = [
+        Change::Replace { from: link(flannel_1()), to: link(altered) },
+        Change::Replace { from: link(flannel_1()), to: link(rebuilt) },
+        Change::Remove(link(flannel_1())),
+    ];
+    for (other, change) in OTHERS.iter().flat_map(|other| changes.iter().map(move |change| (other, change))) {
+        with_flannel_1(|kernel| {
+            look(kernel);
+            sh(&format!("ip link del flannel.1; {other}"));
+            let before = lines("ip -d link show flannel.1");
+            let (why, hint) = complaint(kernel, change.clone());
+            assert!(why.contains("flannel.1") && why.contains("that name"), "{why}");
+            assert!(hint.is_some(), "{why}");
+            assert_eq!(lines("ip -d link show flannel.1"), before, "{other}: {change}");
+        });
+    }
+}
+
+#[test]
+fn what_belongs_on_our_device_is_not_put_on_one_that_took_its_name() {
+    for other in OTHERS {
+        with_flannel_1(|kernel| {
+            look(kernel);
+            sh(&format!("ip link del flannel.1; {other}; ip link set flannel.1 up"));
+            sh("sysctl -qw net.ipv6.conf.flannel/1.accept_ra=1");
+            let setting = Item::Sysctl(Box::new(Sysctl {
+                path: "net/ipv6/conf/flannel.1/accept_ra".into(),
+                value: "0".into(),
+            }));
+            let [entry, neighbour, route] = peer(2);
+            for item in [address("flannel.1", "10.244.1.0/32"), setting, entry, neighbour, route] {
+                let (why, _) = complaint(kernel, Change::Create(item));
+                assert!(why.contains("another device came in the place of flannel.1"), "{why}");
+            }
+            assert_eq!(sh("ip -4 address show dev flannel.1; ip -4 route show dev flannel.1"), "");
+            assert_eq!(sh("sysctl -n net.ipv6.conf.flannel/1.accept_ra"), "1\n");
+            // What is to go went with the device; what the other has of the same is the other's.
+            sh("ip address add 10.244.1.0/32 dev flannel.1");
+            apply(kernel, &remove([address("flannel.1", "10.244.1.0/32")]));
+            assert_eq!(lines("ip -4 -o address show dev flannel.1").len(), 1);
+        });
+    }
 }

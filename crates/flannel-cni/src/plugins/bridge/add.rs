@@ -36,7 +36,7 @@ pub fn add(request: &Request) -> Result<Attachment, CniError> {
 /// What is to be taken back if a later step fails.
 #[derive(Default)]
 struct Made {
-    cable: Option<LinkName>,
+    cable: Option<Device>,
     mac_rules: bool,
     lease: bool,
     masquerade: Option<Vec<IpNet>>,
@@ -56,7 +56,7 @@ impl Adding<'_> {
     fn attach(&mut self) -> Result<Attachment, CniError> {
         let (port, mac) =
             cable::lay(&mut self.host, self.bridge.index, self.config, self.ifname, &self.sandbox)?;
-        self.made.cable = Some(port.name);
+        self.made.cable = Some(port.clone());
         cable::set_port(&mut self.host, &port, &self.bridge, self.config)?;
         if self.config.checks_mac {
             self.made.mac_rules = true;
@@ -174,8 +174,8 @@ impl Adding<'_> {
         if self.made.mac_rules {
             failures.extend(macspoof::tear_down(self.request).err());
         }
-        if let Some(name) = self.made.cable {
-            failures.extend(cable::remove(&mut self.host, name).err());
+        if let Some(port) = &self.made.cable {
+            failures.extend(cable::remove(&mut self.host, port).err());
         }
         if let (true, Some(ipam)) = (self.made.lease, &self.config.ipam) {
             let request = request_to_ipam(self.request);

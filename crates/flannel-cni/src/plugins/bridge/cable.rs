@@ -148,13 +148,13 @@ fn lay_vlan_cable(
         peer_namespace: None,
         mtu: Some(bridge.mtu),
     };
-    match host.create_veth(&veth) {
-        Ok(_) => {}
+    let gateway = match host.create_veth(&veth) {
+        Ok(made) => made,
         Err(why) if why.errno == Errno::EXIST => return Ok(()),
         Err(why) => return Err(CniError::internal(why.to_string())),
-    }
+    };
     plug_in(host, bridge, veth.peer, vlans).inspect_err(|_| {
-        let _ = remove(host, name); // the first error is the one to tell
+        let _ = remove(host, &gateway); // the first error is the one to tell
     })
 }
 
@@ -168,8 +168,7 @@ fn plug_in(host: &mut Stack, bridge: &Device, port: LinkName, vlans: &PortVlans)
     set_vlans(host, &found, bridge, vlans)
 }
 
-/// Removes a cable by the name of the host's end.
-pub(super) fn remove(host: &mut Stack, name: LinkName) -> Result<(), CniError> {
-    let found = host.device(name).and_then(|found| found.map_or(Ok(()), |port| host.remove(port.index)));
-    found.map_err(refused(format_args!("failed to delete {name}")))
+/// Removes a cable by the host's end: by its number, as the name may belong to another by now.
+pub(super) fn remove(host: &mut Stack, port: &Device) -> Result<(), CniError> {
+    host.remove(port.index).map_err(refused(format_args!("failed to delete {}", port.name)))
 }
