@@ -149,7 +149,7 @@ impl Evidence {
 /// Reads the report beside a subnet.env; gives its path too, and the leases in it that cannot be read.
 pub fn read_report(subnet_file: &str) -> Result<(String, NodeReport<'static>, Vec<String>), EvidenceError> {
     let path = report_path(subnet_file);
-    let text = match std::fs::read(&path) {
+    let text = match flannel_files::read(&path, flannel_files::MOST_BY_PROGRAM) {
         Ok(text) => text,
         Err(cause) => return Err(unreadable(path, cause)),
     };

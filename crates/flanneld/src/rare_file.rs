@@ -1,20 +1,23 @@
 //! Writes a JSON file whole, then renames it, and not too often. What could not be written is tried again.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use flannel_files::{Survives, folder_of, replace};
 use serde::Serialize;
 
 /// At most one part in so many of the time goes into writing.
 const SHARE: u32 = 200;
+/// It tells of the whole cluster, which is not for everybody.
+const MODE: u32 = 0o640;
 
 /// The file, and when it may be written again.
 #[derive(Debug)]
 pub struct RareFile {
     path: PathBuf,
+    survives: Survives,
     /// The shortest time between two writes.
     pause: Duration,
     /// Not before this. The first moments of a start change fast and are worth no file.
@@ -28,14 +31,21 @@ pub struct RareFile {
 
 impl RareFile {
     /// A file that is not written yet.
-    pub fn new(path: impl Into<PathBuf>, pause: Duration) -> Self {
+    pub fn new(path: impl Into<PathBuf>, survives: Survives, pause: Duration) -> Self {
         let earliest = Instant::now() + pause;
-        Self { path: path.into(), pause, earliest, is_there: false, waiting: false, trouble: None }
+        Self { path: path.into(), survives, pause, earliest, is_there: false, waiting: false, trouble: None }
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Goes to another place, and writes there as soon as there is something to write.
+    pub fn move_to(&mut self, path: PathBuf) {
+        self.path = path;
+        self.earliest = Instant::now();
+        self.trouble = None;
     }
 
     /// Notes that there is something new to write.
@@ -75,24 +85,12 @@ impl RareFile {
 
     fn write(&mut self, content: &impl Serialize) -> io::Result<()> {
         self.is_there = true;
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        folder.map_or(Ok(()), fs::create_dir_all)?;
-        let draft = self.path.with_extension("json.new");
-        let outcome = write_whole(&draft, content).and_then(|()| fs::rename(&draft, &self.path));
-        if outcome.is_err() {
-            // The draft may not even exist; the first error is the one that matters.
-            _ = fs::remove_file(&draft);
-        }
-        outcome
+        fs::create_dir_all(folder_of(&self.path))?;
+        replace(&self.path, MODE, self.survives, |out| {
+            serde_json::to_writer(&mut *out, content)?;
+            out.write_all(b"\n")
+        })
     }
-}
-
-fn write_whole(draft: &Path, content: &impl Serialize) -> io::Result<()> {
-    let file: File = OpenOptions::new().write(true).create(true).truncate(true).mode(0o640).open(draft)?;
-    let mut out = BufWriter::new(file);
-    serde_json::to_writer(&mut out, content)?;
-    out.write_all(b"\n")?;
-    out.flush()
 }
 
 #[cfg(test)]
@@ -104,7 +102,7 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("flanneld-rare-file-{name}-{}", std::process::id()));
         _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
-        (RareFile::new(folder.join("place/state.json"), Duration::ZERO), folder)
+        (RareFile::new(folder.join("place/state.json"), Survives::Crash, Duration::ZERO), folder)
     }
 
     fn write(file: &mut RareFile, content: u8) -> io::Result<()> {

@@ -5,9 +5,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use std::{fs, io};
 
+use flannel_files::{MOST_BY_PROGRAM, Survives, folder_of};
 use flannel_leases::{Server, Snapshot};
 use flannel_plan::lease::Lease;
 use flannel_plan::snapshot_file::{FORMAT, Kept, Recalled};
@@ -27,6 +28,8 @@ const MOST_NAMED: usize = 5;
 #[derive(Debug)]
 pub struct Remembered {
     file: RareFile,
+    /// Where it goes if it cannot be written in the place that lasts.
+    refuge: Option<PathBuf>,
     /// Which daemon of this host it belongs to, and which store it speaks of.
     of: Belongs,
     /// What was accepted last, and whether it has to be written still.
@@ -56,33 +59,28 @@ impl Belongs {
 impl Remembered {
     /// Finds the place for it.
     pub fn new(of: Belongs) -> Self {
+        let name = file_name(&of.subnet_file);
+        let beside = folder_of(Path::new(&of.subnet_file)).join(&name);
         let lasting = Path::new(LASTING);
-        let folder = if lasting.is_dir() { Some(lasting) } else { Path::new(&of.subnet_file).parent() };
-        let path = folder.unwrap_or(Path::new(".")).join(file_name(&of.subnet_file));
-        Self { file: RareFile::new(path, PAUSE), of, accepted: None }
+        let (path, refuge) =
+            if lasting.is_dir() { (lasting.join(name), Some(beside)) } else { (beside, None) };
+        Self { file: RareFile::new(path, Survives::PowerCut, PAUSE), refuge, of, accepted: None }
     }
 
     /// What is remembered from before; nothing if that cannot be read or is another's.
     pub fn recall(&self) -> Option<Snapshot> {
-        let told = read(self.file.path()).inspect_err(|error| {
-            if error.kind() != io::ErrorKind::NotFound {
-                warn!(file = %self.file.path().display(), %error, "what the store said last cannot be read");
-            }
+        let places = [self.refuge.as_deref(), Some(self.file.path())];
+        let (_, path) =
+            places.into_iter().flatten().filter_map(|path| Some((modified(path)?, path))).max()?;
+        let told = read(path).inspect_err(|error| {
+            warn!(file = %path.display(), %error, "what the store said last cannot be read");
         });
         let told = told.ok().filter(|told| told.format == FORMAT && self.of.may_be(&told.of))?;
-        self.name_left_out(&told.peers.left_out);
+        name_left_out(path, &told.peers.left_out);
         let (config, own) = (Ok(told.config), Some(told.own));
         let (origin, public, peers) = (told.origin, told.public, told.peers.leases);
         let (own_is_damaged, rival, faults) = (false, None, Vec::new());
         Some(Snapshot { origin, config, own, own_is_damaged, rival, public, peers, faults })
-    }
-
-    fn name_left_out(&self, left_out: &[String]) {
-        if !left_out.is_empty() {
-            let (file, named) = (self.file.path().display(), left_out.len().min(MOST_NAMED));
-            let names = left_out[..named].join("; ");
-            warn!(%file, left_out = left_out.len(), "leases are left out of what the store said last: {names}");
-        }
     }
 
     /// Notes a snapshot that a plan was made of and that came from the store itself.
@@ -109,10 +107,35 @@ impl Remembered {
             let (origin, public, peers) = (snapshot.origin.as_deref(), &snapshot.public, &*snapshot.peers);
             Some(Kept { format: FORMAT, of: &self.of, origin, config, own, public, peers })
         };
-        if let Err(error) = self.file.write_if_due(content) {
-            let file = self.file.path().display();
-            warn!(%file, %error, "what the store says cannot be kept: a start without the store will wait for it");
+        let Err(error) = self.file.write_if_due(content) else { return };
+        let file = self.file.path().display();
+        match self.refuge.take_if(|_| is_read_only(&error)) {
+            Some(refuge) => {
+                let instead = refuge.display();
+                warn!(%file, %error, %instead, "what the store says does not outlast a reboot: it is kept elsewhere");
+                self.file.move_to(refuge);
+            }
+            None => {
+                warn!(%file, %error, "what the store says cannot be kept: a start without the store will wait for it");
+            }
         }
+    }
+}
+
+/// Whether a place will not be written later, either.
+fn is_read_only(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied)
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|found| found.modified()).ok()
+}
+
+fn name_left_out(file: &Path, left_out: &[String]) {
+    if !left_out.is_empty() {
+        let (file, named) = (file.display(), left_out.len().min(MOST_NAMED));
+        let names = left_out[..named].join("; ");
+        warn!(%file, left_out = left_out.len(), "leases are left out of what the store said last: {names}");
     }
 }
 
@@ -125,7 +148,7 @@ fn is_same(a: &Snapshot, b: &Snapshot) -> bool {
 }
 
 fn read(path: &Path) -> io::Result<Recalled<Belongs>> {
-    Ok(serde_json::from_slice(&fs::read(path)?)?)
+    Ok(serde_json::from_slice(&flannel_files::read(path, MOST_BY_PROGRAM)?)?)
 }
 
 /// One name for each subnet file of a host: `/run/flannel/subnet.env` gives `run-flannel-subnet.env.snapshot.json`.

@@ -3,10 +3,11 @@
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
+use std::thread;
 use std::time::Duration;
-use std::{fs, thread};
 
 use anyhow::Context;
+use flannel_files::{MOST_BY_HAND, MOST_BY_PROGRAM, Survives};
 use flannel_kernel::Linux;
 use flannel_kernel::firewall::rules::watch::RuleWatch;
 use flannel_kernel::watch::{Interest, Watch};
@@ -63,7 +64,7 @@ pub fn run(options: Options, bell: &Bell) -> anyhow::Result<()> {
     start_edge(runtime, Edge { health: Arc::clone(&health), listener, link, store })?;
     let state_file = report_path(&options.subnet_file);
     let earlier = earlier_networks(Path::new(&state_file), Path::new(&options.subnet_file));
-    let state_file = RareFile::new(state_file, REPORT_PAUSE);
+    let state_file = RareFile::new(state_file, Survives::Crash, REPORT_PAUSE);
     let reporter = Reporter::new(health, Supervisor::from_environment(), state_file, standing, culprits);
     let options = Arc::new(options);
     let parts = Parts { options, kernel, word, wanted, interest, reporter, remembered, earlier };
@@ -79,13 +80,15 @@ fn belongs(options: &Options, server: Server) -> Belongs {
 
 /// The subnets that this node had before; they are asked for again.
 fn previous(subnet_file: &Path) -> ByFamily<IpNet> {
-    fs::read_to_string(subnet_file).map(|text| previous_subnets(&text)).unwrap_or_default()
+    flannel_files::read_text(subnet_file, MOST_BY_HAND)
+        .map(|text| previous_subnets(&text))
+        .unwrap_or_default()
 }
 
 /// The pod networks that this instance served before, or Go flannel in its place: what was left there is its own.
 fn earlier_networks(state_file: &Path, subnet_file: &Path) -> Vec<IpNet> {
     let mut networks = reported_networks(state_file);
-    let text = fs::read_to_string(subnet_file).unwrap_or_default();
+    let text = flannel_files::read_text(subnet_file, MOST_BY_HAND).unwrap_or_default();
     networks.extend(previous_networks(&text));
     networks.sort();
     networks.dedup();
@@ -98,7 +101,7 @@ fn reported_networks(state_file: &Path) -> Vec<IpNet> {
     struct Reported {
         scope: Option<Scope>,
     }
-    let Ok(text) = fs::read(state_file) else { return Vec::new() };
+    let Ok(text) = flannel_files::read(state_file, MOST_BY_PROGRAM) else { return Vec::new() };
     match serde_json::from_slice::<Reported>(&text) {
         Ok(Reported { scope }) => scope.map(|scope| scope.networks).unwrap_or_default(),
         Err(error) => {

@@ -12,6 +12,7 @@ mod bad_input;
 mod crash;
 mod drift;
 mod fight;
+mod files;
 mod foreign;
 mod golden;
 mod hostile;

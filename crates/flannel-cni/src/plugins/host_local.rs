@@ -269,7 +269,7 @@ fn valid(holdings: &[Holding]) -> impl Iterator<Item = IpAddr> {
 }
 
 fn name_servers(path: &Path) -> Result<Dns, CniError> {
-    let text = std::fs::read(path)
+    let text = flannel_files::read(path, flannel_files::MOST_BY_HAND)
         .map_err(|error| CniError::internal(format!("cannot read resolvConf {}: {error}", path.display())))?;
     Ok(resolv_conf::parse(&String::from_utf8_lossy(&text)))
 }

@@ -4,9 +4,9 @@
 //! read any more says what it said last, for as long as it is there.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -205,22 +205,8 @@ fn remembering<T>(reason: String, before: Option<&T>) -> String {
 
 /// The content of a file; nothing if it is not there.
 fn read_file(path: &Path) -> io::Result<Option<String>> {
-    let found = match fs::metadata(path) {
-        Err(wrong) if wrong.kind() == io::ErrorKind::NotFound => return Ok(None),
-        found => found?,
-    };
-    // Opening a pipe would wait for a writer.
-    if !found.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
+    match flannel_files::read_text(path, MOST_BYTES) {
+        Err(wrong) if wrong.kind() == io::ErrorKind::NotFound => Ok(None),
+        text => text.map(Some),
     }
-    let mut text = String::new();
-    let file = match File::open(path) {
-        Err(wrong) if wrong.kind() == io::ErrorKind::NotFound => return Ok(None),
-        file => file?,
-    };
-    file.take(MOST_BYTES + 1).read_to_string(&mut text)?;
-    if u64::try_from(text.len()).is_ok_and(|length| length > MOST_BYTES) {
-        return Err(io::Error::other(format!("it is larger than {MOST_BYTES} bytes")));
-    }
-    Ok(Some(text))
 }

@@ -60,7 +60,7 @@ fn is_missing(path: &Path, text: &str) -> Result<bool, StoreError> {
 }
 
 fn there(path: &Path) -> Result<Option<String>, StoreError> {
-    match fs::read_to_string(path) {
+    match flannel_files::read_text(path, flannel_files::MOST_BY_HAND) {
         Err(wrong) if wrong.kind() == io::ErrorKind::NotFound => Ok(None),
         read => read.map(Some).map_err(StoreError::disk("read", path)),
     }

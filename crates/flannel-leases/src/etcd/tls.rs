@@ -1,6 +1,5 @@
 //! Certificates and keys from files, as they are at the moment. Takes their names, gives what TLS needs.
 
-use std::fs;
 use std::path::PathBuf;
 
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
@@ -56,7 +55,8 @@ impl TlsFiles {
 
 fn read(path: &PathBuf, role: &'static str, sign: &str) -> Result<Vec<u8>, EtcdError> {
     let wrong = |reason: String| EtcdError::TlsFile { path: path.clone(), role, reason };
-    let content = fs::read(path).map_err(|cause| wrong(cause.to_string()))?;
+    let content =
+        flannel_files::read(path, flannel_files::MOST_BY_HAND).map_err(|cause| wrong(cause.to_string()))?;
     if !String::from_utf8_lossy(&content).contains(sign) {
         return Err(wrong(format!("it has no line \"{sign}\": expected PEM")));
     }

@@ -233,7 +233,8 @@ fn authorization(credentials: &Credentials) -> Result<Option<HeaderValue>, Kuber
         }
         Credentials::TokenFile(path) => {
             let place = path.display().to_string();
-            let token = std::fs::read_to_string(path).map_err(|cause| wrong_token(&place, &cause))?;
+            let token = flannel_files::read_text(path, flannel_files::MOST_BY_HAND)
+                .map_err(|cause| wrong_token(&place, &cause))?;
             if token.trim().is_empty() {
                 return Err(wrong_token(&place, &io::Error::other("it is empty")));
             }

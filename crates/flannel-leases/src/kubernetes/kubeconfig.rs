@@ -1,6 +1,5 @@
 //! Kubeconfig files: YAML (or JSON, which is YAML), of which the current context's cluster and user count.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
@@ -14,7 +13,8 @@ use crate::secret::Secret;
 /// Reads a kubeconfig; a URL that is given beside it stands for that of its cluster.
 pub(super) fn read(path: &Path, url: Option<&str>) -> Result<Access, KubernetesError> {
     let wrong = |reason: String| KubernetesError::Kubeconfig { path: path.to_owned(), reason };
-    let text = fs::read_to_string(path).map_err(|cause| wrong(cause.to_string()))?;
+    let text = flannel_files::read_text(path, flannel_files::MOST_BY_HAND)
+        .map_err(|cause| wrong(cause.to_string()))?;
     let folder = path.parent().unwrap_or(Path::new("/"));
     parse(&text, folder, url.map(str::parse).transpose()?).map_err(wrong)
 }

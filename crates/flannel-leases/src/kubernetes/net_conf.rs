@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use flannel_files::MOST_BY_HAND;
 use flannel_plan::config::NetworkConfig;
 use tokio::time::sleep;
 use tracing::debug;
@@ -47,7 +48,7 @@ impl NetConf {
         if self.notices.is_none() {
             self.notices = self.begin();
         }
-        let read = std::fs::read_to_string(&self.path);
+        let read = flannel_files::read_text(&self.path, MOST_BY_HAND);
         if read.as_ref().ok() == self.text.as_ref() && read.is_ok() {
             return false;
         }

@@ -79,9 +79,8 @@ fn key(certificate: &Certificate) -> Result<PrivateKeyDer<'static>, KubernetesEr
 fn pem(what: &'static str, material: &Material) -> Result<String, KubernetesError> {
     match material {
         Material::Inline(pem) => Ok(pem.reveal().to_owned()),
-        Material::File(path) => {
-            std::fs::read_to_string(path).map_err(|cause| wrong(what, place(material), cause))
-        }
+        Material::File(path) => flannel_files::read_text(path, flannel_files::MOST_BY_HAND)
+            .map_err(|cause| wrong(what, place(material), cause)),
     }
 }
 

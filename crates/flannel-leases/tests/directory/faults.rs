@@ -58,7 +58,7 @@ async fn what_never_was_a_lease_is_named_and_harms_nobody() {
         "10.244.3.0-24.json holds no lease: it names neither Owner nor PublicIP",
         "10.244.4.9-24.json is not the name of a subnet: should it be 10.244.4.0-24.json?",
         "10.244.5.0-24.json holds no lease: expected value at line 1 column 1",
-        "10.244.6.0-24.json cannot be read: it is not a regular file",
+        "10.244.6.0-24.json cannot be read: it is a directory, not a regular file",
         "10.244.7.0-24.json cannot be read: it is larger than 262144 bytes",
         "notes.json is not a lease: lease key \"notes\" names no subnet: expected 10.244.1.0-24 or \
          10.244.1.0-24&fd00:244:0:1::-64",

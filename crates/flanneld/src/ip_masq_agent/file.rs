@@ -3,11 +3,11 @@
 //! A file that is gone means the defaults, as with the original; but programs replace files by removing or emptying
 //! them first, so a loss is believed only after a moment. A file with faults changes nothing.
 
-use std::fs;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use flannel_files::MOST_BY_HAND;
 use flannel_plan::masq_agent::config::{AgentConfig, AgentFaults};
 
 use super::flags::AgentOptions;
@@ -15,8 +15,6 @@ use super::yaml;
 
 /// How long a file has to be gone or empty before that is believed.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// Nothing that Kubernetes keeps in a ConfigMap is larger.
-const LARGEST: u64 = 1 << 20;
 
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -67,16 +65,11 @@ pub fn read(options: &AgentOptions) -> Result<Said, FileFault> {
 
 /// The text of the file; none if there is none.
 fn text(path: &Path) -> Result<Option<String>, FileFault> {
-    let file = match fs::File::open(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        file => file?,
-    };
-    let mut text = String::new();
-    file.take(LARGEST + 1).read_to_string(&mut text)?;
-    if u64::try_from(text.len()).is_ok_and(|length| length > LARGEST) {
-        return Err(FileFault::TooLarge);
+    match flannel_files::read_text(path, MOST_BY_HAND) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) if error.kind() == ErrorKind::FileTooLarge => Err(FileFault::TooLarge),
+        text => Ok(Some(text?)),
     }
-    Ok(Some(text))
 }
 
 /// What the file said last, and since when it says nothing.
@@ -138,6 +131,7 @@ mod tests {
 
     use super::super::flags::{AgentParsed, parse};
     use super::*;
+    use std::fs;
 
     fn options(path: &Path) -> AgentOptions {
         let words = [OsString::from("--config"), path.into()];

@@ -1,8 +1,8 @@
 //! What flanneld wrote for the plugin, and, when it did not, why not: in flanneld's own words.
 
-use std::fs;
 use std::io::ErrorKind;
 
+use flannel_files::{MOST_BY_HAND, MOST_BY_PROGRAM};
 use flannel_plan::report::report_path;
 use flannel_plan::subnet_env::SubnetEnv;
 use ipnet::IpNet;
@@ -16,7 +16,7 @@ const NETS: [&str; 4] = ["FLANNEL_NETWORK", "FLANNEL_SUBNET", "FLANNEL_IPV6_NETW
 
 /// Reads subnet.env. A file that is not there yet is worth another try; one that is wrong is not.
 pub(super) fn load(path: &str) -> Result<SubnetEnv, CniError> {
-    let text = match fs::read(path) {
+    let text = match flannel_files::read(path, MOST_BY_HAND) {
         Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
         Err(error) => {
             let is_missing = error.kind() == ErrorKind::NotFound;
@@ -64,9 +64,13 @@ struct Report {
 /// Why the node is not ready, from flanneld's report beside the file.
 fn reasons(path: &str) -> String {
     let report = report_path(path);
-    match fs::read(&report).map(|bytes| serde_json::from_slice::<Report>(&bytes)) {
+    match flannel_files::read(&report, MOST_BY_PROGRAM).map(|bytes| serde_json::from_slice::<Report>(&bytes))
+    {
         Ok(Ok(Report { reasons })) if !reasons.is_empty() => format!("flanneld says: {}", reasons.join("; ")),
         Ok(Ok(_)) => format!("flanneld gives no reason in {report}"),
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            format!("flanneld's report {report} cannot be read: {error}")
+        }
         Ok(Err(_)) => format!("flanneld's report {report} cannot be read"),
         Err(_) => format!("there is no report of flanneld in {report}: is flanneld running on this node?"),
     }
@@ -75,6 +79,7 @@ fn reasons(path: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
 
     const GOOD: &str = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.3.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=true\n";
 
@@ -111,6 +116,22 @@ mod tests {
         let masked = parse(GOOD, "FILE").unwrap();
         assert_eq!(masked.subnets.v4, "10.244.3.0/24".parse().ok());
         assert_eq!((masked.mtu, masked.ip_masq), (1450, true));
+    }
+
+    #[test]
+    fn what_is_no_file_is_named_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("subnet.env").to_str().unwrap().to_owned();
+        let pipe = |path: &str| {
+            let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR);
+            rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).unwrap();
+        };
+        pipe(&path);
+        pipe(&report_path(&path));
+        let error = load(&path).unwrap_err();
+        let text = format!("open {path}: it is a pipe, not a regular file");
+        assert!(error.code == code::INTERNAL && error.msg.contains(&text), "{error:?}");
+        assert!(error.details.contains("cannot be read"), "{error:?}");
     }
 
     #[test]
