@@ -92,6 +92,13 @@ impl Directory {
         answered.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(out_of_patience(&line, dir)))
     }
 
+    /// Has the files looked at and told of although there may be no notice. If another one has changed our lease back
+    /// since it was published, they say what they said at the last look: that is news all the same.
+    fn look_again(&mut self) {
+        self.told = 0;
+        self.suspects.look = true;
+    }
+
     /// Looks at the files once, with a watch on them from before.
     fn look(&mut self) -> Result<(), StoreError> {
         if self.suspects.lost {
@@ -126,7 +133,7 @@ impl LeaseStore for Directory {
         };
         self.line.join(&self.dir, Box::new(job))?;
         match tokio::time::timeout(PATIENCE, answered).await {
-            Ok(Ok(settled)) => settled,
+            Ok(Ok(settled)) => settled.inspect(|_| self.look_again()),
             Ok(Err(_)) => Err(StoreError::NoAnswer(self.dir.clone())),
             Err(_) => Err(out_of_patience(&self.line, &self.dir)),
         }

@@ -36,6 +36,20 @@ async fn the_first_snapshot_comes_at_once_and_has_everything() {
 }
 
 #[tokio::test]
+async fn a_lease_that_another_one_changes_back_at_once_is_seen() {
+    let stage = Stage::new(V4);
+    let (mut one, mut twin) = (stage.node("one"), stage.node("one"));
+    publish(&mut one, &announcement(1)).await;
+    publish(&mut twin, &announcement(2)).await;
+    let changed = next(&mut one).await.unwrap();
+    // What the files say is what they said at the last look, but not what was published since.
+    publish(&mut one, &announcement(1)).await;
+    publish(&mut twin, &announcement(2)).await;
+    assert_eq!(next(&mut one).await.unwrap(), changed);
+    assert_eq!(changed.own.unwrap().announcement, announcement(2));
+}
+
+#[tokio::test]
 async fn peers_come_in_the_order_of_their_subnets_not_of_their_names() {
     let stage = Stage::new(V4);
     for n in ["10", "9", "100", "1"] {
