@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 pub use crate::backend_data::{BackendData, BackendDataError};
-use crate::family::ByFamily;
+use crate::family::{ByFamily, Family};
 use crate::quoted::quoted;
 
 /// One node's claim to its subnets, as a store has it.
@@ -39,6 +39,14 @@ pub struct Announcement {
     pub backend: String,
     /// What the backend says, for each family.
     pub detail: ByFamily<BackendData>,
+}
+
+/// Whether two sets of public addresses are of one node: they agree in every family that both have, and have one in
+/// common. IPv4 alone does not tell: every box that Vagrant makes has 10.0.2.15.
+pub fn is_same_node(a: &ByFamily<IpAddr>, b: &ByFamily<IpAddr>) -> bool {
+    let mut common =
+        Family::BOTH.into_iter().filter_map(|family| a.get(family).zip(b.get(family))).peekable();
+    common.peek().is_some() && common.all(|(a, b)| a == b)
 }
 
 /// A lease as it is read: raw JSON such as backend data cannot be had from inside a flattened struct.
@@ -198,6 +206,23 @@ mod tests {
     fn both_ways(key: &str, value: &str) {
         assert_eq!(subnet_key(&subnets_from_key(key).unwrap()), key);
         assert_eq!(Announcement::from_etcd(key, value).unwrap().to_etcd().unwrap(), value);
+    }
+
+    #[test]
+    fn a_node_is_known_by_every_family_that_both_sides_have() {
+        let is_same = |a: &str, b: &str| {
+            let public = |value: &str| Announcement::from_etcd("", value).unwrap().public;
+            is_same_node(&public(a), &public(b)) && is_same_node(&public(b), &public(a))
+        };
+        let both = r#"{"PublicIP":"10.0.0.1","PublicIPv6":"fd00::1"}"#;
+        assert!(is_same(both, r#"{"PublicIP":"10.0.0.1"}"#) && is_same(both, r#"{"PublicIPv6":"fd00::1"}"#));
+        assert!(!is_same(both, r#"{"PublicIP":"10.0.0.9","PublicIPv6":"fd00::1"}"#));
+        assert!(!is_same(both, r#"{"PublicIP":"10.0.0.1","PublicIPv6":"fd00::9"}"#));
+        assert!(!is_same(r#"{"PublicIP":"10.0.0.1"}"#, r#"{"PublicIPv6":"fd00::1"}"#), "nothing in common");
+        assert!(
+            !is_same(r#"{"PublicIP":"0.0.0.0"}"#, r#"{"PublicIP":"0.0.0.0"}"#),
+            "nobody is nobody's twin"
+        );
     }
 
     #[test]

@@ -8,7 +8,7 @@ use flannel_leases::Snapshot;
 use flannel_plan::backend::BackendError;
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::family::ByFamily;
-use flannel_plan::lease::Lease;
+use flannel_plan::lease::{Lease, is_same_node};
 use flannel_plan::link_name::LinkName;
 use flannel_plan::look::Look;
 use flannel_plan::underlay::{self, Choice, NoUnderlay, Pattern, Underlay, Wishes};
@@ -94,7 +94,10 @@ fn matches(regex: &Regex, look: &Look) -> Pattern {
 /// A lease that was made for this node's address, by Go flannel or by an earlier run: the store hands it over at
 /// the first announcement, and this node goes on with its identity.
 pub fn inherited_lease<'a>(snapshot: &'a Snapshot, underlay: &Underlay) -> Option<&'a Lease> {
-    let is_ours =
-        |lease: &&Arc<Lease>| underlay.public.iter().any(|(_, public)| lease.owner == public.to_string());
+    let is_ours = |lease: &&Arc<Lease>| {
+        let public = &lease.announcement.public;
+        let is_nameless = public.iter().any(|(_, address)| lease.owner == address.to_string());
+        is_nameless && is_same_node(public, &underlay.public)
+    };
     snapshot.peers.iter().find(is_ours).map(|lease| &**lease)
 }

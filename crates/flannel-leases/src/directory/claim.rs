@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use flannel_plan::allocate::{fits, free_subnet};
 use flannel_plan::config::{NetworkConfig, PodNetwork};
 use flannel_plan::family::{ByFamily, Family, overlap};
-use flannel_plan::lease::{Announcement, Lease, subnets_from_key};
+use flannel_plan::lease::{Announcement, Lease, is_same_node, subnets_from_key};
 use ipnet::IpNet;
 
 use super::lease_file::{self, AGE_UNKNOWN};
@@ -72,13 +72,15 @@ impl Claim {
         own
     }
 
-    /// Go flannel knows nodes by their address: a lease of its making is ours if it has ours.
+    /// Go flannel knows nodes by their address: a lease of its making is ours if it has ours, and we have none yet.
     fn is_own(&self, lease: &Lease) -> bool {
-        let same_address = || {
-            let mut public = lease.announcement.public.iter();
-            public.any(|(family, address)| self.announcement.public.get(family) == Some(address))
+        let is_ours = |lease: &Lease| lease.owner == self.owner;
+        let is_adopted = || {
+            lease_file::is_nameless(lease)
+                && is_same_node(&lease.announcement.public, &self.announcement.public)
+                && !self.reading.leases().any(|lease| is_ours(lease))
         };
-        lease.owner == self.owner || (lease_file::is_nameless(lease) && same_address())
+        is_ours(lease) || is_adopted()
     }
 
     fn subnets(

@@ -252,6 +252,18 @@ async fn a_lease_that_go_flannel_made_belongs_to_the_node_with_its_address() {
 }
 
 #[tokio::test]
+async fn a_node_that_gets_the_address_of_a_lease_that_go_flannel_made_stays_with_its_own() {
+    let stage = Stage::new(V4);
+    let mut node = Directory::open(stage.path(), "one", v4("10.244.3.0/24")).unwrap();
+    let held = publish(&mut node, &announcement(1)).await;
+    fs::write(stage.lease_file("10.244.2.0-24"), r#"{"Since":5,"PublicIP":"10.0.0.7","PublicIPv6":null}"#)
+        .unwrap();
+    let moved = publish(&mut node, &announcement(7)).await;
+    assert_eq!(moved, Lease { announcement: announcement(7), ..held });
+    assert_eq!(stage.files(), ["10.244.2.0-24.json", "10.244.3.0-24.json"], "what is not its own is left");
+}
+
+#[tokio::test]
 async fn of_two_leases_of_one_owner_the_older_is_kept() {
     let stage = Stage::new(V4);
     stage.put("10.244.3.0-24", r#"{"PublicIP":"10.0.0.1","Owner":"one","Since":20}"#);
