@@ -6,6 +6,7 @@
 
 mod any_store;
 mod bridge_netfilter;
+mod corrections;
 mod culprits;
 mod daemon;
 mod damper;

@@ -27,6 +27,8 @@ pub struct Metrics {
     peers: Gauge,
     ignored: Family<ByReason, Gauge>,
     repairs: Family<ByKind, Counter>,
+    rivals: Gauge,
+    corrections: Counter,
     changes: Family<ByKindAndVerb, Counter>,
     settle: Histogram,
     last_word: LastWord,
@@ -62,6 +64,8 @@ impl Default for Metrics {
             peers: Gauge::default(),
             ignored: Family::default(),
             repairs: Family::default(),
+            rivals: Gauge::default(),
+            corrections: Counter::default(),
             changes: Family::default(),
             // From a millisecond to half a minute: an idle look, and a thousand peers on a busy machine.
             settle: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
@@ -85,6 +89,16 @@ impl Metrics {
             self.ignored.clone(),
         );
         registry.register("flannel_repairs", "Objects that somebody else had broken", self.repairs.clone());
+        registry.register(
+            "flannel_rivals",
+            "Others that write what the lease store says of this node",
+            self.rivals.clone(),
+        );
+        registry.register(
+            "flannel_lease_corrections",
+            "How often the lease store had to be put right about this node",
+            self.corrections.clone(),
+        );
         registry.register("flannel_changes", "Changes made on this node", self.changes.clone());
         registry.register("flannel_settle_seconds", "Time to make the node as desired", self.settle.clone());
         registry.register_collector(Box::new(self.last_word.clone()));
@@ -115,6 +129,12 @@ impl Metrics {
     /// Counts one object that somebody else had broken.
     pub fn count_repair(&self, kind: &'static str) {
         self.repairs.get_or_create(&ByKind { kind }).inc();
+    }
+
+    /// Tells how many others write what the store says of this node, and how often it had to be put right so far.
+    pub fn set_rivals(&self, count: usize, corrections: u64) {
+        self.rivals.set(whole(count));
+        self.corrections.inc_by(corrections.saturating_sub(self.corrections.get()));
     }
 
     /// Counts one change on this node.
@@ -193,8 +213,10 @@ mod tests {
         let build = format!("flannel_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
         let expected = [
             &build,
+            "flannel_lease_corrections_total 0",
             "flannel_peers 0",
             "flannel_ready 0",
+            "flannel_rivals 0",
             "flannel_settle_seconds_count 0",
             "flannel_settle_seconds_sum 0.0",
         ];
@@ -212,15 +234,19 @@ mod tests {
         metrics.count_repair("route");
         metrics.count_change("link", "create");
         metrics.settled_in(Duration::from_millis(500));
+        metrics.set_rivals(1, 3);
+        metrics.set_rivals(1, 4);
         let build = format!("flannel_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
         let expected = [
             &build,
             "flannel_changes_total{kind=\"link\",verb=\"create\"} 1",
+            "flannel_lease_corrections_total 4",
             "flannel_peers 7",
             "flannel_peers_ignored{reason=\"no address\"} 3",
             "flannel_peers_ignored{reason=\"same subnet\"} 0",
             "flannel_ready 1",
             "flannel_repairs_total{kind=\"route\"} 2",
+            "flannel_rivals 1",
             "flannel_settle_seconds_count 1",
             "flannel_settle_seconds_sum 0.5",
         ];

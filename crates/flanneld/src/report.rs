@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use flannel_leases as leases;
+use flannel_leases::rival::Stand;
 use flannel_plan::report::{NodeReport, Outcome, RepairLog};
 use flannel_plan::state::{Key, Tier};
 use flannel_plan::underlay::{Choice, Underlay};
@@ -176,13 +177,16 @@ impl Reporter {
         if let Some(heard) = word.heard {
             self.health.metrics.heard_store(heard);
         }
-        let reasons = match &pass.result {
+        self.health.metrics.set_rivals(word.rivals().count(), word.corrections);
+        let mut reasons = match &pass.result {
             Ok(settlement) => self.sum_up(settlement, pass.took, planned),
             // The first moments: nothing is wrong, and what comes next is told anyway.
             Err(NotYet::NoWord(None)) => vec![WAITING_FOR_STORE.to_owned()],
             Err(NotYet::NoLease(None)) => vec![WAITING_FOR_LEASE.to_owned()],
             Err(not_yet) => vec![not_yet.to_string()],
         };
+        let unknown = |line: &String| !reasons.iter().any(|reason| reason.contains(line));
+        reasons.extend(rivals(word, Stand::Yields).filter(unknown).collect::<Vec<_>>());
         let mut notes = notes(pass.result.as_ref().ok(), planned, word);
         notes.extend(self.held_back.iter().map(|line| format!("net-conf: {line}")));
         let known: BTreeSet<&String> = self.standing.notes.iter().collect();
@@ -340,7 +344,13 @@ fn notes(settlement: Option<&Settlement>, planned: Option<&Planned>, word: &Word
     let refused = planned.into_iter().flat_map(|planned| &planned.plan.refused).map(ToString::to_string);
     let faults = word.snapshot.iter().flat_map(|snapshot| &snapshot.faults).map(ToString::to_string);
     let unseen = settlement.into_iter().flat_map(|settlement| settlement.unseen.iter().cloned());
-    failed.chain(refused).chain(faults).chain(unseen).collect()
+    let rivals = rivals(word, Stand::Holds);
+    failed.chain(refused).chain(faults).chain(unseen).chain(rivals).collect()
+}
+
+/// Those who claim to be this node, where it stands like that against them.
+fn rivals(word: &Word, stand: Stand) -> impl Iterator<Item = String> {
+    word.rivals().filter(move |rival| rival.stand == stand).map(ToString::to_string)
 }
 
 fn named(keys: &BTreeSet<Key>) -> String {

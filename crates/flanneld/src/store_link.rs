@@ -6,12 +6,14 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use flannel_leases::{LeaseStore, Readiness, Snapshot, StoreError};
+use flannel_leases::rival::{Stand, said};
+use flannel_leases::{LeaseStore, Readiness, Rival, Snapshot, StoreError};
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::lease::Announcement;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use crate::corrections::Corrections;
 use crate::wake::{Bell, Wake};
 
 const FIRST_RETRY: Duration = Duration::from_millis(200);
@@ -21,6 +23,9 @@ const LONGEST_PUBLISH_RETRY: Duration = Duration::from_secs(30);
 /// How long a store that says nothing of this node is waited for, whether it is silent or refuses, before a start goes
 /// on with what is remembered: what starts beside it, and a cluster that is made anew, need such a time.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+const END_OF_A_FIGHT: &str = "give each node an address and a name of its own (--iface, --public-ip, NODE_NAME), or stop \
+                              the flanneld that is not this node's";
 
 /// The last word of the store, for whoever asks.
 #[derive(Clone, Debug, Default)]
@@ -41,6 +46,18 @@ pub struct Word {
     pub read_trouble: Option<String>,
     /// Why the store does not take our announcement now.
     pub publish_trouble: Option<String>,
+    /// Somebody who keeps changing what the store says of this node.
+    pub fighter: Option<Rival>,
+    /// How often the store had to be put right.
+    pub corrections: u64,
+}
+
+impl Word {
+    /// All who write what the store says of this node, besides this node.
+    pub fn rivals(&self) -> impl Iterator<Item = &Rival> {
+        let found = self.snapshot.as_ref().and_then(|snapshot| snapshot.rival.as_ref());
+        found.into_iter().chain(&self.fighter)
+    }
 }
 
 impl LastWord {
@@ -79,13 +96,12 @@ pub struct Link {
 
 /// Runs a store until the loop has gone.
 pub async fn run(mut store: impl LeaseStore, mut link: Link) {
-    let (mut reading, mut publishing) =
-        (Retry::up_to(LONGEST_READ_RETRY), Retry::up_to(LONGEST_PUBLISH_RETRY));
+    let (mut reading, mut publishing) = (Retry::up_to(LONGEST_READ_RETRY), Publishing::default());
     let patience = tokio::time::sleep(PATIENCE);
     tokio::pin!(patience);
     loop {
         // Whatever is new is a reason to announce at once what is not yet; trouble is not.
-        let news = tokio::select! {
+        let occasion = tokio::select! {
             answer = store.next(), if !reading.is_waiting() => link.hear(answer, &mut reading),
             () = reading.due() => {
                 reading.try_now();
@@ -93,7 +109,7 @@ pub async fn run(mut store: impl LeaseStore, mut link: Link) {
             }
             () = &mut patience, if link.remembered.is_some() => {
                 link.fall_back(store.origin().as_deref());
-                false
+                None
             }
             changed = link.readiness.changed() => {
                 if changed.is_err() { return }
@@ -102,31 +118,32 @@ pub async fn run(mut store: impl LeaseStore, mut link: Link) {
             }
             changed = link.wanted.changed() => {
                 if changed.is_err() { return }
-                true
+                Some(Occasion::Wish)
             }
-            () = publishing.due() => true,
+            () = publishing.retry.due() => Some(Occasion::Wish),
+            () = until(publishing.corrections.due(Instant::now())) => Some(Occasion::News),
         };
         link.disown(store.origin().as_deref());
-        if news {
-            link.announce(&mut store, &mut publishing).await;
+        if let Some(occasion) = occasion {
+            link.announce(&mut store, &mut publishing, occasion).await;
         }
         link.bell.ring(Wake::Store);
     }
 }
 
 impl Link {
-    /// Takes an answer of the store, and says whether it is news.
-    fn hear(&mut self, answer: Result<Snapshot, StoreError>, retry: &mut Retry) -> bool {
+    /// Takes an answer of the store, and says whether it is an occasion to announce something.
+    fn hear(&mut self, answer: Result<Snapshot, StoreError>, retry: &mut Retry) -> Option<Occasion> {
         match answer {
             Ok(snapshot) => {
                 self.take(snapshot);
                 retry.reset();
-                true
+                Some(Occasion::News)
             }
             Err(error) => {
                 self.hear_trouble(&error);
                 retry.again();
-                false
+                None
             }
         }
     }
@@ -189,20 +206,57 @@ impl Link {
     }
 
     /// Makes the store say what it should, if it does not.
-    async fn announce(&mut self, store: &mut impl LeaseStore, retry: &mut Retry) {
+    async fn announce(
+        &mut self,
+        store: &mut impl LeaseStore,
+        publishing: &mut Publishing,
+        occasion: Occasion,
+    ) {
         let wanted = self.wanted.borrow_and_update().clone();
-        match wanted.filter(|wanted| self.is_to_be_published(wanted)) {
-            Some(wanted) => self.publish(store, &wanted.announcement, retry).await,
-            None => retry.reset(),
+        let Some(wanted) = wanted.filter(|wanted| self.is_to_be_published(wanted)) else {
+            publishing.note_right();
+            return self.note_fight(publishing, None);
+        };
+        let found = self.found(publishing, &wanted.announcement);
+        if occasion == Occasion::Wish || publishing.corrections.admit(Instant::now()) {
+            self.publish(store, &wanted.announcement, publishing).await;
         }
+        self.note_fight(publishing, found);
     }
 
-    async fn publish(&self, store: &mut impl LeaseStore, wanted: &Announcement, retry: &mut Retry) {
+    /// What the store says in place of what it was told; nothing if it was not told.
+    fn found(&self, publishing: &Publishing, wanted: &Announcement) -> Option<Rival> {
+        publishing.said.as_ref().filter(|said| *said == wanted)?;
+        let own = self.word.get().snapshot.and_then(|snapshot| snapshot.own.clone());
+        let owner = own.as_ref().map_or("this node", |own| &own.owner);
+        Some(Rival {
+            object: format!("the lease of {owner}"),
+            says: own
+                .as_ref()
+                .map_or_else(|| "nothing, and removes it".to_owned(), |own| said(&own.announcement)),
+            way_out: END_OF_A_FIGHT.into(),
+            stand: Stand::Yields,
+        })
+    }
+
+    /// Names who keeps changing what the store says, for as long as that is so.
+    fn note_fight(&self, publishing: &Publishing, found: Option<Rival>) {
+        self.word.change(|word| match publishing.corrections.is_fight() {
+            true => word.fighter = found.or_else(|| word.fighter.take()),
+            false => word.fighter = None,
+        });
+    }
+
+    async fn publish(&self, store: &mut impl LeaseStore, wanted: &Announcement, publishing: &mut Publishing) {
         match store.publish(wanted).await {
             Ok(lease) => {
                 info!(owner = %lease.owner, subnets = %lease, "lease held");
-                self.word.change(|word| word.publish_trouble = None);
-                retry.reset();
+                let is_correction = publishing.said.replace(wanted.clone()).as_ref() == Some(wanted);
+                self.word.change(|word| {
+                    word.publish_trouble = None;
+                    word.corrections += u64::from(is_correction);
+                });
+                publishing.retry.reset();
             }
             Err(error) => {
                 let trouble = error.to_string();
@@ -210,9 +264,40 @@ impl Link {
                     warn!(error = %trouble, "no lease; trying again");
                 }
                 self.word.change(|word| word.publish_trouble = Some(trouble));
-                retry.again();
+                publishing.retry.again();
             }
         }
+    }
+}
+
+/// Why the store may have to be told something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Occasion {
+    /// This node wants something new of it, or it is time to try again.
+    Wish,
+    /// It says something new; answered ever more rarely if somebody else keeps changing it.
+    News,
+}
+
+/// What became of announcing so far.
+#[derive(Debug)]
+struct Publishing {
+    retry: Retry,
+    corrections: Corrections,
+    /// What the store took last.
+    said: Option<Announcement>,
+}
+
+impl Default for Publishing {
+    fn default() -> Self {
+        Self { retry: Retry::up_to(LONGEST_PUBLISH_RETRY), corrections: Corrections::default(), said: None }
+    }
+}
+
+impl Publishing {
+    fn note_right(&mut self) {
+        self.retry.reset();
+        self.corrections.note_right(Instant::now());
     }
 }
 
@@ -249,10 +334,14 @@ impl Retry {
     }
 
     async fn due(&self) {
-        match self.at {
-            Some(at) => tokio::time::sleep_until(at.into()).await,
-            None => std::future::pending().await,
-        }
+        until(self.at).await;
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
     }
 }
 
