@@ -6,11 +6,13 @@
 mod claim;
 mod client;
 mod error;
+mod holding;
 mod keeper;
 mod keys;
 mod line;
 mod messages;
 mod table;
+mod tenure;
 mod tls;
 mod transfer;
 mod txn;
@@ -23,14 +25,17 @@ use std::time::{Duration, Instant};
 use flannel_plan::family::ByFamily;
 use flannel_plan::lease::{Announcement, Lease};
 use ipnet::IpNet;
-use tracing::{info, warn};
+use tracing::info;
 
+use crate::rival::Stand;
 use crate::{Fault, LeaseStore, Server, Snapshot, StoreError};
-use claim::{Change, Guard, Held, Life, Node, Step, StepError, next_step};
+use claim::{Memory, Node};
 use client::Client;
+use holding::{Intruder, unwritable};
 use keeper::Keeper;
 use keys::Keys;
-use table::{Table, any_overlap};
+use table::Table;
+use tenure::Title;
 use watch::Watch;
 
 pub use crate::secret::Secret;
@@ -38,7 +43,6 @@ pub use error::EtcdError;
 pub use transfer::{Contents, StoredLease};
 
 const TTL: Duration = Duration::from_secs(86_400);
-const PATIENCE: Duration = Duration::from_secs(30);
 // What a watch lost without a word is found by the next whole read.
 const READ_EVERY: Duration = Duration::from_secs(1800);
 // An idle daemon should hardly ever wake.
@@ -71,6 +75,10 @@ pub struct Etcd {
     table: Table,
     node: Node,
     keeper: Keeper,
+    /// Whose this node's key is, as far as there is one.
+    title: Option<Title>,
+    /// Who wrote it last while we held it.
+    intruder: Option<Intruder>,
     watch: Option<Watch>,
     ttl: Duration,
     look_at_files: Instant,
@@ -92,6 +100,8 @@ impl Etcd {
             table: Table::new(Keys::below(&options.prefix)),
             node: Node { previous: previous.map(|_, subnet| subnet.trunc()), ..Node::default() },
             keeper: Keeper::new(options.renew_margin),
+            title: None,
+            intruder: None,
             watch: None,
             ttl: TTL,
             look_at_files: Instant::now() + LOOK_AT_FILES_EVERY,
@@ -105,6 +115,15 @@ impl Etcd {
     /// What etcd is known by before it has said a word.
     pub fn server(&self) -> Server {
         self.client.server()
+    }
+
+    /// Takes over the lease that this node had when it ran last: the key that still says the same is its own, whatever
+    /// address the node has by now.
+    #[must_use]
+    pub fn remembering(mut self, before: &Snapshot) -> Self {
+        let memory = |own: &Arc<Lease>| Memory { origin: before.origin.clone(), own: Arc::clone(own) };
+        self.node.remembered = before.own.as_ref().map(memory);
+        self
     }
 
     /// For tests: leases that live shorter.
@@ -131,91 +150,19 @@ impl Etcd {
         self.follow_own();
     }
 
-    /// Keeps alive what this node holds now, whoever gave it a life; also what does not fit the config, for as
-    /// long as there is nothing better.
+    /// Keeps alive what this node holds now, whoever gave it a life; also what does not fit the config, for as long
+    /// as there is nothing better. That another one holds it is news.
     fn follow_own(&mut self) {
+        self.node.recall(&self.table);
         let own = self.node.own(&self.table, self.table.config().ok());
         let any = || self.table.entries().find(|(name, entry)| self.node.owns(name, entry));
-        self.keeper.follow(own.or_else(any).map_or(0, |(_, entry)| entry.lease_id));
-    }
-
-    async fn claim(&mut self) -> Result<Lease, StoreError> {
-        let began = Instant::now();
-        self.read().await?;
-        let mut times = 0;
-        loop {
-            match next_step(&self.table, &self.node, dice()) {
-                Ok(Step::Keep(name)) if self.lives_on(&name).await? => return self.hold(&name),
-                Ok(Step::Keep(name)) => self.revive(&name).await?,
-                Ok(Step::Change(change)) => times += usize::from(!self.change(&change).await?),
-                Err(StepError::NoConfig(fault)) => return Err(StoreError::NoConfig(fault)),
-                Err(StepError::NoSubnetLeft(why)) => return Err(why.into()),
-            }
-            if began.elapsed() > PATIENCE {
-                return Err(EtcdError::Outraced { times, waited: PATIENCE }.into());
-            }
+        let lease_id = own.or_else(any).map(|(_, entry)| entry.lease_id);
+        let title = lease_id.map(|lease_id| self.node.tenure.title(lease_id));
+        self.keeper.follow(lease_id.filter(|_| title != Some(Title::Rivals)).unwrap_or(0));
+        if self.title != title {
+            self.title = title;
+            self.told = None;
         }
-    }
-
-    /// Carries out a step, and says whether nobody was faster. Either way the table is new.
-    async fn change(&mut self, change: &Change) -> Result<bool, StoreError> {
-        let Some(said) = &self.node.said else { return Ok(false) };
-        let value = said.to_etcd().map_err(|cause| unwritable(said, cause))?;
-        let lease_id = match change.life {
-            Life::Reserved => 0,
-            Life::By(id) => id,
-            Life::Anew => self.keeper.grant(&mut self.client, self.ttl).await?,
-        };
-        match txn::write(&mut self.client, &self.table.keys, change, value, lease_id).await {
-            Ok((is_done, read)) => {
-                if is_done {
-                    self.keeper.used(lease_id);
-                }
-                self.take(read);
-                Ok(is_done)
-            }
-            // It ended meanwhile: the key that it held is gone, too.
-            Err(EtcdError::Refused { reason, .. }) if reason.contains("lease not found") => {
-                self.keeper.lost(lease_id);
-                self.read().await?;
-                Ok(false)
-            }
-            Err(why) => Err(why.into()),
-        }
-    }
-
-    /// Whether the etcd lease of a key of ours is there, and as long as it should be.
-    async fn lives_on(&mut self, name: &str) -> Result<bool, StoreError> {
-        let lease_id = self.table.entry(name).map_or(0, |entry| entry.lease_id);
-        Ok(lease_id == 0 || self.keeper.keep_alive(&mut self.client, lease_id).await? >= self.ttl)
-    }
-
-    /// Gives a key of ours an etcd lease of the right length: somebody else gave it a shorter one.
-    async fn revive(&mut self, name: &str) -> Result<(), StoreError> {
-        self.read().await?;
-        let Some(entry) = self.table.entry(name) else { return Ok(()) };
-        let guard = Guard::Unchanged(entry.changed);
-        let change = Change { name: name.into(), guard, life: Life::Anew, surplus: Vec::new() };
-        self.change(&change).await.map(drop)
-    }
-
-    fn hold(&mut self, name: &str) -> Result<Lease, StoreError> {
-        let entry = self.table.entry(name);
-        let Some((entry, lease)) = entry.and_then(|entry| Some((entry, entry.lease.as_ref()?))) else {
-            return Err(EtcdError::Malformed("a claim").into());
-        };
-        let held = Held {
-            name: name.into(),
-            subnets: lease.subnets,
-            created: entry.created,
-            lease_id: entry.lease_id,
-        };
-        let before = self.node.held.replace(held);
-        if let Some(before) = before.filter(|before| before.subnets != lease.subnets) {
-            warn!(before = %before.name, now = %name, "this node has other subnets than before");
-        }
-        self.told = None;
-        Ok(Lease::clone(lease))
     }
 
     /// Waits for news, or does what is due.
@@ -235,6 +182,10 @@ impl Etcd {
             () = until(self.keeper.due()) => self.keep_alive().await,
             () = until(Some(self.read_again)) => self.watch = None,
             () = until(self.table.forget_next()) => self.table.forget_old(),
+            () = until(self.intruder.as_ref().map(|intruder| intruder.until)) => {
+                self.intruder = None;
+                self.told = None;
+            }
             () = until(Some(self.look_at_files).filter(|_| self.client.uses_files())) => {
                 self.look_at_files = Instant::now() + self.look_at_files_every;
                 if self.client.follow_files() {
@@ -283,7 +234,10 @@ impl Etcd {
         let was_in_trouble = self.keeper.trouble.is_some();
         match self.keeper.keep_alive(&mut self.client, lease_id).await {
             // To see by a whole read what is left of our key.
-            Ok(left) if left.is_zero() => self.watch = None,
+            Ok(left) if left.is_zero() => {
+                self.node.tenure.note_lost(lease_id);
+                self.watch = None;
+            }
             Ok(_) => {}
             Err(why) => self.keeper.put_off(why.to_string()),
         }
@@ -294,49 +248,33 @@ impl Etcd {
 
     fn snapshot(&self) -> Snapshot {
         let config = self.table.config();
-        let own = self.node.own(&self.table, config.as_ref().ok().copied());
-        let all_own = self.table.entries().filter(|(name, entry)| self.node.owns(name, entry));
+        let found = self.node.own(&self.table, config.as_ref().ok().copied());
+        let title = found.map(|(_, entry)| self.node.tenure.title(entry.lease_id));
+        let rivals = found.filter(|_| title == Some(Title::Rivals));
+        let own = found.filter(|_| rivals.is_none());
+        let all_own =
+            self.table.entries().filter(|(name, entry)| rivals.is_none() && self.node.owns(name, entry));
         let all_own: Vec<_> = all_own.filter_map(|(_, entry)| entry.lease.as_ref()).collect();
         let peers = self.table.leases_without(&all_own);
         let mut faults = self.table.faults();
-        match own {
+        match found {
             None => faults.extend(self.loss()),
             Some((name, _)) => faults.extend(self.keeper.trouble.as_ref().map(|why| Fault {
                 file: PathBuf::from(self.table.keys.lease(name)),
                 reason: format!("could not be kept alive: {why}"),
             })),
         }
+        let holder = rivals.map(|(name, _)| self.rival(name, Stand::Yields));
         Snapshot {
             origin: self.table.origin(),
             own: own.and_then(|(_, entry)| entry.lease.clone()),
-            own_is_damaged: own.is_some_and(|(_, entry)| entry.fault.is_some()),
-            rival: None,
+            own_is_damaged: own.is_some_and(|(_, entry)| entry.fault.is_some() || title != Some(Title::Own)),
+            rival: holder.or_else(|| self.intruder.as_ref().map(|intruder| intruder.rival.clone())),
             public: ByFamily::default(),
             peers,
             faults,
             config: config.cloned(),
         }
-    }
-
-    /// What became of the lease that this node held.
-    fn loss(&self) -> Option<Fault> {
-        let held = self.node.held.as_ref()?;
-        let config = self.table.config().ok()?;
-        let mut others = self.table.entries().filter(|(name, entry)| !self.node.owns(name, entry));
-        let taker =
-            others.find(|(_, other)| other.subnets.is_some_and(|theirs| any_overlap(&held.subnets, &theirs)));
-        let reason = match taker {
-            Some((name, taker)) => format!(
-                "was lost by this node and is held by {} now: this node takes another subnet; its pods keep their \
-                 addresses, which are no longer reached, until they are made anew",
-                taker.lease.as_ref().map_or(name, |lease| &lease.owner)
-            ),
-            None if !claim::fits_config(config, &held.subnets) => {
-                "does not fit the net-conf any more: this node takes another subnet".to_owned()
-            }
-            None => "is gone (expired, revoked or deleted): this node claims it again".to_owned(),
-        };
-        Some(Fault { file: PathBuf::from(self.table.keys.lease(&held.name)), reason })
     }
 }
 
@@ -372,11 +310,6 @@ impl LeaseStore for Etcd {
             }
         }
     }
-}
-
-fn unwritable(said: &Announcement, cause: serde_json::Error) -> StoreError {
-    let owner = said.public.v4.or(said.public.v6).map(|address| address.to_string());
-    StoreError::Unwritable { owner: owner.unwrap_or_default(), cause }
 }
 
 async fn until(moment: Option<Instant>) {

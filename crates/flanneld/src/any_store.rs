@@ -44,12 +44,13 @@ impl AnyStore {
         }
     }
 
-    /// Takes over what is remembered, which saves some stores from asking for all of it.
+    /// Takes over what is remembered: by it some stores know this node's lease, or need not ask for all of them.
     #[must_use]
     pub fn remembering(self, before: &Snapshot) -> Self {
         match self {
             Self::Kubernetes(store) => Self::Kubernetes(Box::new(store.remembering(before))),
-            other => other,
+            Self::Etcd(store) => Self::Etcd(Box::new(store.remembering(before))),
+            Self::Directory(store) => Self::Directory(store),
         }
     }
 }

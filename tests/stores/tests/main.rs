@@ -21,6 +21,7 @@ mod later;
 mod memory;
 mod mixed;
 mod moving;
+mod rivals;
 
 use std::process::ExitCode;
 
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
             etcd_leases::SCENARIOS,
             etcd_access::SCENARIOS,
             etcd_crowd::SCENARIOS,
+            rivals::SCENARIOS,
             kube_faults::SCENARIOS,
             kube_nodes::SCENARIOS,
             later::SCENARIOS,

@@ -4,15 +4,17 @@
 //! overtaken changes nothing: the next one is decided from the newer table that etcd answers with.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use flannel_plan::allocate::{fits, free_subnet};
 use flannel_plan::config::{NetworkConfig, PodNetwork};
 use flannel_plan::family::{ByFamily, Family, overlap};
-use flannel_plan::lease::{Announcement, subnet_key};
+use flannel_plan::lease::{Announcement, Lease, is_same_node, subnet_key};
 use ipnet::IpNet;
 
 use super::error::EtcdError;
 use super::table::{Entry, Table, any_overlap};
+use super::tenure::{Tenure, Title};
 
 // etcd takes 128 operations in a transaction.
 const MOST_SURPLUS: usize = 50;
@@ -20,12 +22,24 @@ const MOST_SURPLUS: usize = 50;
 /// Who this node is in etcd: by what it says of itself, and by what it holds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Node {
-    /// What it said last; nothing before the first claim, when nothing can be told to be its own.
+    /// What it said last; nothing before the first claim, when nothing can be told to be its own by its address.
     pub said: Option<Announcement>,
     /// What it has held last.
     pub held: Option<Held>,
+    /// Whether this run holds that, or somebody else.
+    pub tenure: Tenure,
     /// The subnets that it had before this program started.
     pub previous: ByFamily<IpNet>,
+    /// What etcd said of it then.
+    pub remembered: Option<Memory>,
+}
+
+/// A lease as it was before this program started.
+#[derive(Clone, Debug)]
+pub(super) struct Memory {
+    /// The cluster that had it: another one's says nothing.
+    pub origin: Option<Arc<str>>,
+    pub own: Arc<Lease>,
 }
 
 /// A key that this node has held, and as what.
@@ -52,7 +66,7 @@ pub(super) struct Change {
     pub name: Box<str>,
     /// What must not have happened since the table was read.
     pub guard: Guard,
-    /// The etcd lease that the key is to live by.
+    /// How long the key is to live.
     pub life: Life,
     /// Other keys of this node, and when they were changed last: deleted in the same step.
     pub surplus: Vec<(Box<str>, i64)>,
@@ -71,30 +85,43 @@ pub(super) enum Guard {
 pub(super) enum Life {
     /// For ever: the operator reserved it.
     Reserved,
-    /// By this etcd lease.
-    By(i64),
-    /// By an etcd lease that has yet to be had.
-    Anew,
-}
-
-impl Life {
-    pub(super) fn of(lease_id: i64) -> Self {
-        if lease_id == 0 { Self::Reserved } else { Self::By(lease_id) }
-    }
+    /// By the etcd lease of this run.
+    Own,
 }
 
 impl Node {
-    /// Whether a key is this node's: Go flannel knows nodes by their address, so that is what counts. A key that
-    /// this node made is its own also after its address changed. A key that was never readable is nobody's: it
-    /// may be another's, so its subnet is not touched.
-    pub(super) fn owns(&self, name: &str, entry: &Entry) -> bool {
-        let same_address = || Some(is_same_node(&self.said.as_ref()?.public, &entry.public));
-        let same_key = || {
-            let held = self.held.as_ref()?;
-            let same = (&*held.name, held.created, held.lease_id) == (name, entry.created, entry.lease_id);
-            Some(same && held.lease_id != 0)
+    /// Recognises the key that this node had before this program started: what etcd says of it is what it said then,
+    /// or it has our subnets and an address of ours. The address alone may be a dead node's.
+    pub(super) fn recall(&mut self, table: &Table) {
+        if self.held.is_some() {
+            return;
+        }
+        let origin = table.origin();
+        let remembered = self.remembered.as_ref().filter(|memory| memory.origin == origin);
+        let as_remembered =
+            |entry: &Entry| remembered.is_some_and(|memory| entry.lease.as_ref() == Some(&memory.own));
+        let as_before = |entry: &Entry| {
+            let public = self.said.as_ref().map(|said| said.public).unwrap_or_default();
+            entry.subnets == Some(self.previous)
+                && public.iter().any(|(family, ours)| entry.public.get(family) == Some(ours))
         };
-        same_address().unwrap_or(false) || same_key().unwrap_or(false)
+        let find = |is_ours: &dyn Fn(&Entry) -> bool| table.entries().find(|(_, entry)| is_ours(entry));
+        let found = find(&as_remembered).or_else(|| find(&as_before));
+        self.held = found.and_then(|(name, entry)| Held::of(name, entry));
+    }
+
+    /// Whether a key is this node's. Go flannel knows nodes by their address: that is what counts as long as this
+    /// node holds nothing. Then it is the key that it holds, also after its address changed, whoever else has the new
+    /// one. A key that was never readable is nobody's: it may be another's, so its subnet is not touched.
+    pub(super) fn owns(&self, name: &str, entry: &Entry) -> bool {
+        let is_of_this_run = entry.lease_id != 0 && self.tenure.mine == Some(entry.lease_id);
+        let has_our_address =
+            || self.said.as_ref().is_some_and(|said| is_same_node(&said.public, &entry.public));
+        let is_candidate = || match &self.held {
+            None => has_our_address(),
+            Some(held) => *held.name == *name && (held.is(entry) || has_our_address()),
+        };
+        is_of_this_run || is_candidate()
     }
 
     /// The key that this node holds: of its own the one that fits the config, and of those the oldest.
@@ -124,11 +151,16 @@ impl Node {
     }
 }
 
-/// Whether two sets of public addresses are of one node: by IPv4, and by IPv6 where one has no other.
-fn is_same_node(a: &ByFamily<IpAddr>, b: &ByFamily<IpAddr>) -> bool {
-    match (a.v4, b.v4) {
-        (Some(a), Some(b)) => a == b,
-        _ => a.v6.is_some() && a.v6 == b.v6,
+impl Held {
+    /// A key as it is; nothing if it cannot be read.
+    pub(super) fn of(name: &str, entry: &Entry) -> Option<Self> {
+        let subnets = entry.lease.as_ref()?.subnets;
+        Some(Self { name: name.into(), subnets, created: entry.created, lease_id: entry.lease_id })
+    }
+
+    /// Whether a key of this name is still the same: nobody else has made it anew, or given it another life.
+    fn is(&self, entry: &Entry) -> bool {
+        (self.created, self.lease_id) == (entry.created, entry.lease_id) && self.lease_id != 0
     }
 }
 
@@ -142,21 +174,23 @@ pub(super) fn next_step(table: &Table, node: &Node, dice: u64) -> Result<Step, S
     let surplus: Vec<_> =
         surplus.map(|(name, entry)| (name.into(), entry.changed)).take(MOST_SURPLUS).collect();
     if let Some((name, entry)) = kept {
+        let title = node.tenure.title(entry.lease_id);
+        if title == Title::Rivals {
+            return Err(StepError::Rival(name.into()));
+        }
         let is_said =
             entry.lease.as_ref().is_some_and(|lease| Some(&lease.announcement) == node.said.as_ref());
-        if is_said && entry.fault.is_none() && surplus.is_empty() {
+        if is_said && entry.fault.is_none() && surplus.is_empty() && title == Title::Own {
             return Ok(Step::Keep(name.into()));
         }
-        let (guard, life) = (Guard::Unchanged(entry.changed), Life::of(entry.lease_id));
+        let life = if entry.lease_id == 0 { Life::Reserved } else { Life::Own };
+        let guard = Guard::Unchanged(entry.changed);
         return Ok(Step::Change(Change { name: name.into(), guard, life, surplus }));
     }
-    let mut lives =
-        table.entries().filter(|(name, entry)| node.owns(name, entry)).map(|(_, entry)| entry.lease_id);
-    let life = lives.find(|id| *id != 0).map_or(Life::Anew, Life::By);
     let subnets = subnets(table, config, node, dice)?;
     let name = subnet_key(&subnets).into_boxed_str();
     let guard = Guard::NoneSince(table.keys.lease(same_base(&name)), table.revision);
-    Ok(Step::Change(Change { name, guard, life, surplus }))
+    Ok(Step::Change(Change { name, guard, life: Life::Own, surplus }))
 }
 
 /// Why there is no next step.
@@ -164,6 +198,8 @@ pub(super) fn next_step(table: &Table, node: &Node, dice: u64) -> Result<Step, S
 pub(super) enum StepError {
     NoConfig(crate::Fault),
     NoSubnetLeft(EtcdError),
+    /// Somebody else who has this node's address holds this key, and lives.
+    Rival(Box<str>),
 }
 
 /// The beginning of a lease's key that all keys of the same subnet have in common, whatever its length and

@@ -20,8 +20,6 @@ const RETRY: Duration = Duration::from_secs(60);
 pub(super) struct Keeper {
     margin: Duration,
     followed: Option<Followed>,
-    /// Granted for a claim that was overtaken: the next one takes it.
-    spare: Option<i64>,
     /// Why it could not be kept alive at the last try.
     pub trouble: Option<String>,
 }
@@ -35,27 +33,18 @@ struct Followed {
 
 impl Keeper {
     pub(super) fn new(margin: Duration) -> Self {
-        Self { margin, followed: None, spare: None, trouble: None }
+        Self { margin, followed: None, trouble: None }
     }
 
-    /// Has a lease granted, unless there is one left.
-    pub(super) async fn grant(&mut self, client: &mut Client, ttl: Duration) -> Result<i64, EtcdError> {
-        if let Some(spare) = self.spare {
-            return Ok(spare);
-        }
+    /// Has a lease granted.
+    pub(super) async fn grant(&self, client: &mut Client, ttl: Duration) -> Result<i64, EtcdError> {
         let ttl = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
         let answer: LeaseGrantResponse = client.ask(GRANT, LeaseGrantRequest { ttl }).await?;
-        Ok(*self.spare.insert(answer.id))
-    }
-
-    /// A key lives by this lease now.
-    pub(super) fn used(&mut self, lease_id: i64) {
-        self.spare.take_if(|spare| *spare == lease_id);
+        Ok(answer.id)
     }
 
     /// There is no such lease any more.
-    pub(super) fn lost(&mut self, lease_id: i64) {
-        self.used(lease_id);
+    fn lost(&mut self, lease_id: i64) {
         self.followed.take_if(|followed| followed.lease_id == lease_id);
     }
 

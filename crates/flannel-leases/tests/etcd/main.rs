@@ -12,6 +12,7 @@ mod life;
 mod login;
 mod outages;
 mod proxy;
+mod rivals;
 mod server;
 mod size;
 mod stage;

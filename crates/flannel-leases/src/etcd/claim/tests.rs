@@ -1,11 +1,12 @@
 //! Which step follows from which table, without an etcd.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::etcd::keys::Keys;
 use crate::etcd::messages::{Header, KeyValue};
 use crate::etcd::table::WholeRead;
+use crate::etcd::tenure::Tenure;
 
 const V4: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}"#;
 const V6: &str =
@@ -45,11 +46,11 @@ fn v4(subnet: &str) -> ByFamily<IpNet> {
     ByFamily { v4: Some(subnet.parse().unwrap()), v6: None }
 }
 
-fn new(name: &str, base: &str, life: Life, surplus: &[(&str, i64)]) -> Step {
+fn new(name: &str, base: &str, surplus: &[(&str, i64)]) -> Step {
     Step::Change(Change {
         name: name.into(),
         guard: Guard::NoneSince(format!("/n/subnets/{base}"), REVISION),
-        life,
+        life: Life::Own,
         surplus: surplus.iter().map(|(name, revision)| ((*name).into(), *revision)).collect(),
     })
 }
@@ -64,46 +65,59 @@ fn a_node_without_a_lease_takes_a_free_subnet_where_the_dice_fall() {
         (255, "10.244.1.0-24", "10.244.1.0-"),
         (u64::MAX, "10.244.1.0-24", "10.244.1.0-"),
     ] {
-        assert_eq!(next_step(&taken, &node(ONE), dice).unwrap(), new(name, base, Life::Anew, &[]), "{dice}");
+        assert_eq!(next_step(&taken, &node(ONE), dice).unwrap(), new(name, base, &[]), "{dice}");
     }
     let last = table(
         r#"{"Network":"10.244.0.0/22","SubnetLen":24,"Backend":{"Type":"vxlan"}}"#,
         &[("10.244.3.0-24", TWO, 5, 9)],
     );
     let round = next_step(&last, &node(ONE), 2).unwrap();
-    assert_eq!(
-        round,
-        new("10.244.1.0-24", "10.244.1.0-", Life::Anew, &[]),
-        "behind the last comes the first"
-    );
+    assert_eq!(round, new("10.244.1.0-24", "10.244.1.0-", &[]), "behind the last comes the first");
 }
 
 #[test]
 fn both_families_start_at_the_same_place() {
     let empty = table(DUAL, &[]);
     let step = next_step(&empty, &node(ONE), 6).unwrap();
-    assert_eq!(step, new("10.244.7.0-24&fd00:244:0:7::-64", "10.244.7.0-", Life::Anew, &[]));
+    assert_eq!(step, new("10.244.7.0-24&fd00:244:0:7::-64", "10.244.7.0-", &[]));
     let empty = table(V6, &[]);
     let step = next_step(&empty, &node(ONE_V6), 6).unwrap();
-    assert_eq!(step, new("0.0.0.0-0&fd00:244:0:7::-64", "0.0.0.0-0&fd00:244:0:7::-", Life::Anew, &[]));
+    assert_eq!(step, new("0.0.0.0-0&fd00:244:0:7::-64", "0.0.0.0-0&fd00:244:0:7::-", &[]));
+}
+
+/// A key that is written again as it is.
+fn again(name: &str, changed: i64, life: Life) -> Step {
+    Step::Change(Change { name: name.into(), guard: Guard::Unchanged(changed), life, surplus: vec![] })
+}
+
+/// The same node in a run that has this etcd lease.
+fn with_life(mine: i64, mut node: Node) -> Node {
+    node.tenure.mine = Some(mine);
+    node
 }
 
 #[test]
 fn what_is_said_already_is_kept_and_what_differs_is_written_with_the_life_it_has() {
     let leases = table(V4, &[("10.244.3.0-24", ONE, 5, 9)]);
-    assert_eq!(next_step(&leases, &node(ONE), 0).unwrap(), Step::Keep("10.244.3.0-24".into()));
+    assert_eq!(next_step(&leases, &with_life(9, node(ONE)), 0).unwrap(), Step::Keep("10.244.3.0-24".into()));
     let changed = node(r#"{"PublicIP":"10.0.0.1","BackendType":"host-gw"}"#);
-    let put = |life| {
-        Step::Change(Change {
-            name: "10.244.3.0-24".into(),
-            guard: Guard::Unchanged(5),
-            life,
-            surplus: vec![],
-        })
-    };
-    assert_eq!(next_step(&leases, &changed, 0).unwrap(), put(Life::By(9)));
+    assert_eq!(
+        next_step(&leases, &with_life(9, changed.clone()), 0).unwrap(),
+        again("10.244.3.0-24", 5, Life::Own)
+    );
     let reserved = table(V4, &[("10.244.3.0-24", ONE, 5, 0)]);
-    assert_eq!(next_step(&reserved, &changed, 0).unwrap(), put(Life::Reserved));
+    assert_eq!(next_step(&reserved, &changed, 0).unwrap(), again("10.244.3.0-24", 5, Life::Reserved));
+    assert_eq!(next_step(&reserved, &node(ONE), 0).unwrap(), Step::Keep("10.244.3.0-24".into()));
+}
+
+#[test]
+fn a_key_that_lives_by_anothers_etcd_lease_is_written_over_once_and_then_left_to_it() {
+    let leases = table(V4, &[("10.244.3.0-24", ONE, 5, 8)]);
+    let mut newcomer = with_life(9, node(ONE));
+    assert_eq!(next_step(&leases, &newcomer, 0).unwrap(), again("10.244.3.0-24", 5, Life::Own));
+    newcomer.tenure.note_replaced(8, Instant::now());
+    let Err(StepError::Rival(name)) = next_step(&leases, &newcomer, 0) else { panic!("8 lives") };
+    assert_eq!(&*name, "10.244.3.0-24");
 }
 
 #[test]
@@ -113,7 +127,7 @@ fn wishes_come_before_dice_as_far_as_they_are_free() {
         |subnet: &str| Some(Held { name: "gone".into(), subnets: v4(subnet), created: 3, lease_id: 4 });
     let claims = |node: Node, name: &str| {
         let base = format!("{}-", name.trim_end_matches("-24"));
-        assert_eq!(next_step(&leases, &node, 0).unwrap(), new(name, &base, Life::Anew, &[]));
+        assert_eq!(next_step(&leases, &node, 0).unwrap(), new(name, &base, &[]));
     };
     claims(Node { previous: v4("10.244.20.0/24"), ..node(ONE) }, "10.244.20.0-24");
     claims(
@@ -132,31 +146,24 @@ fn wishes_come_before_dice_as_far_as_they_are_free() {
 fn a_lease_that_does_not_fit_is_replaced_in_the_same_step_and_hands_its_life_on() {
     let leases = table(V4, &[("10.9.3.0-24", ONE, 5, 9)]);
     let step = next_step(&leases, &node(ONE), 0).unwrap();
-    assert_eq!(step, new("10.244.1.0-24", "10.244.1.0-", Life::By(9), &[("10.9.3.0-24", 5)]));
+    assert_eq!(step, new("10.244.1.0-24", "10.244.1.0-", &[("10.9.3.0-24", 5)]));
     let grown = table(DUAL, &[("10.244.3.0-24", ONE, 5, 9)]);
     let step = next_step(&grown, &node(ONE), 0).unwrap();
     let name = "10.244.3.0-24&fd00:244:0:1::-64";
-    assert_eq!(step, new(name, "10.244.3.0-", Life::By(9), &[("10.244.3.0-24", 5)]));
+    assert_eq!(step, new(name, "10.244.3.0-", &[("10.244.3.0-24", 5)]));
 }
 
-#[test]
-fn a_node_is_known_by_its_ipv4_address_and_by_ipv6_only_where_one_side_has_no_other() {
-    let is_same = |a: &str, b: &str| {
-        let public = |value: &str| Announcement::from_etcd("", value).unwrap().public;
-        is_same_node(&public(a), &public(b))
-    };
-    assert!(is_same(ONE, r#"{"PublicIP":"10.0.0.1"}"#));
-    assert!(is_same(ONE, ONE_V6) && is_same(ONE_V6, ONE));
-    assert!(!is_same(ONE, r#"{"PublicIP":"10.0.0.9","PublicIPv6":"fd00::1"}"#));
-    assert!(!is_same(r#"{"PublicIP":"0.0.0.0"}"#, r#"{"PublicIP":"0.0.0.0"}"#), "nobody is nobody's twin");
+/// What holds `10.244.3.0-24`, made at 5, by etcd lease 9.
+fn holder(value: &str) -> Node {
+    let held = Held { name: "10.244.3.0-24".into(), subnets: v4("10.244.3.0/24"), created: 5, lease_id: 9 };
+    with_life(9, Node { held: Some(held), ..node(value) })
 }
 
 #[test]
 fn a_key_that_this_node_made_is_its_own_until_somebody_else_makes_it_anew() {
-    let held = Held { name: "10.244.3.0-24".into(), subnets: v4("10.244.3.0/24"), created: 5, lease_id: 9 };
-    let node = Node { held: Some(held), ..node(ONE) };
     let owns = |created: i64, lease: i64| {
         let table = table(V4, &[("10.244.3.0-24", TWO, created, lease)]);
+        let node = Node { tenure: Tenure::default(), ..holder(ONE) };
         node.owns("10.244.3.0-24", table.entry("10.244.3.0-24").unwrap())
     };
     assert!(owns(5, 9), "only its address has changed");
@@ -164,12 +171,56 @@ fn a_key_that_this_node_made_is_its_own_until_somebody_else_makes_it_anew() {
 }
 
 #[test]
+fn a_node_that_gets_a_dead_nodes_address_stays_with_what_it_holds_and_leaves_the_other() {
+    let dead = ("10.244.2.0-24", TWO, 4, 8);
+    let moved = table(V4, &[dead, ("10.244.3.0-24", ONE, 5, 9)]);
+    assert_eq!(next_step(&moved, &holder(TWO), 0).unwrap(), again("10.244.3.0-24", 5, Life::Own));
+    let written = table(V4, &[dead, ("10.244.3.0-24", TWO, 5, 9)]);
+    assert_eq!(next_step(&written, &holder(TWO), 0).unwrap(), Step::Keep("10.244.3.0-24".into()));
+    let lost = table(V4, &[dead]);
+    let step = next_step(&lost, &holder(TWO), 0).unwrap();
+    assert_eq!(step, new("10.244.3.0-24", "10.244.3.0-", &[]), "it claims its own subnet again");
+}
+
+#[test]
+fn a_start_with_a_dead_nodes_address_recalls_its_own_key() {
+    let dead = ("10.244.2.0-24", TWO, 4, 8);
+    let recalled = |leases: &Table, mut node: Node| {
+        node.recall(leases);
+        node.held.map(|held| String::from(held.name))
+    };
+    let own = Some("10.244.3.0-24".to_owned());
+    // By what it said when it ran last, whatever address it has now.
+    let before = table(V4, &[dead, ("10.244.3.0-24", ONE, 5, 9)]);
+    let memory =
+        |origin| Memory { origin, own: before.entry("10.244.3.0-24").unwrap().lease.clone().unwrap() };
+    let remembered = Some(memory(before.origin()));
+    assert_eq!(recalled(&before, Node { remembered: remembered.clone(), ..node(TWO) }), own);
+    let elsewhere = Some(memory(Some("another cluster".into())));
+    assert_eq!(recalled(&before, Node { remembered: elsewhere, ..node(TWO) }), None);
+    // By the subnet that it had, where its address had been written.
+    let moved = table(V4, &[dead, ("10.244.3.0-24", TWO, 5, 9)]);
+    let previous = v4("10.244.3.0/24");
+    assert_eq!(recalled(&moved, Node { previous, ..node(TWO) }), own);
+    // Neither is true of a key that another node has made by now.
+    let taken = table(V4, &[dead, ("10.244.3.0-24", ONE, 6, 7)]);
+    assert_eq!(recalled(&taken, Node { remembered, previous, ..node(TWO) }), None);
+}
+
+#[test]
+fn two_nodes_of_one_ipv4_address_with_another_ipv6_address_have_a_lease_each() {
+    let twin = node(r#"{"PublicIP":"10.0.0.1","PublicIPv6":"fd00::9"}"#);
+    let leases = table(V4, &[("10.244.1.0-24", ONE, 5, 9)]);
+    assert_eq!(next_step(&leases, &twin, 0).unwrap(), new("10.244.2.0-24", "10.244.2.0-", &[]));
+}
+
+#[test]
 fn of_two_that_overlap_the_younger_moves_and_the_older_stays() {
     let older = table(V4, &[("10.244.2.0-23", TWO, 4, 8), ("10.244.3.0-24", ONE, 5, 9)]);
     let step = next_step(&older, &node(ONE), 1).unwrap();
-    assert_eq!(step, new("10.244.4.0-24", "10.244.4.0-", Life::By(9), &[("10.244.3.0-24", 5)]));
+    assert_eq!(step, new("10.244.4.0-24", "10.244.4.0-", &[("10.244.3.0-24", 5)]));
     let younger = table(V4, &[("10.244.2.0-23", TWO, 6, 8), ("10.244.3.0-24", ONE, 5, 9)]);
-    assert_eq!(next_step(&younger, &node(ONE), 1).unwrap(), Step::Keep("10.244.3.0-24".into()));
+    assert_eq!(next_step(&younger, &with_life(9, node(ONE)), 1).unwrap(), Step::Keep("10.244.3.0-24".into()));
 }
 
 #[test]
