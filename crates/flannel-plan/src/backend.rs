@@ -5,9 +5,11 @@ pub mod vxlan;
 
 use crate::config::{Backend, NetworkConfig};
 use crate::family::ByFamily;
+use crate::inputs::NodeOptions;
 use crate::lease::Announcement;
 use crate::link_name::LinkName;
 use crate::mac::Mac;
+use crate::state::Link;
 use crate::underlay::Underlay;
 
 /// A backend without its settings.
@@ -76,7 +78,7 @@ pub enum BackendError {
     },
 }
 
-/// What this node says of itself to others.
+/// What this node says of itself to others; nothing if it cannot do what it says.
 pub fn announce(
     config: &NetworkConfig,
     underlay: &Underlay,
@@ -88,7 +90,9 @@ pub fn announce(
         *public.slot(family) = underlay.public.get(family).copied();
     }
     let detail = match &config.backend {
-        Backend::Vxlan(vxlan) => vxlan::announce(vxlan, config, macs),
+        Backend::Vxlan(vxlan) => {
+            vxlan::check(vxlan, config, underlay).map(|()| vxlan::announce(vxlan, config, macs))?
+        }
         Backend::HostGw => host_gw::check(underlay).map(|()| ByFamily::default())?,
         Backend::Alloc => ByFamily::default(),
         Backend::Missing(name) => return Err(BackendError::Missing(name.clone())),
@@ -100,6 +104,19 @@ pub fn announce(
 pub fn macs(announcement: &Announcement) -> ByFamily<Mac> {
     let read = |family| announcement.detail.get(family).and_then(|detail| vxlan::peer_mac(detail).ok());
     ByFamily { v4: read(crate::family::Family::V4), v6: read(crate::family::Family::V6) }
+}
+
+/// The devices that a node should have under a net-conf.
+pub fn tunnels(
+    config: &NetworkConfig,
+    node: &NodeOptions,
+    underlay: &Underlay,
+    macs: &ByFamily<Mac>,
+) -> Result<Vec<Link>, BackendError> {
+    let Backend::Vxlan(vxlan) = &config.backend else { return Ok(Vec::new()) };
+    let names = vxlan::links(vxlan, config);
+    let devices = names.iter().filter_map(|(family, name)| Some((*name, *macs.get(family)?, family)));
+    devices.map(|device| vxlan::tunnel(vxlan, node, underlay, device)).collect()
 }
 
 /// The devices that a backend has, by family.

@@ -29,6 +29,7 @@ pub mod peers;
 pub mod pod_cidrs;
 pub mod quoted;
 pub mod report;
+pub mod rivals;
 pub mod rules;
 pub mod snapshot_file;
 pub mod state;

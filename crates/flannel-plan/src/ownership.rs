@@ -76,7 +76,7 @@ pub fn observed(scope: &Scope, look: &Look) -> Observed {
 }
 
 /// The devices of this instance: by our mark, or by name where no other instance has marked it.
-fn owned_links(scope: &Scope, look: &Look) -> BTreeSet<LinkName> {
+pub(crate) fn owned_links(scope: &Scope, look: &Look) -> BTreeSet<LinkName> {
     let is_ours = |link: &Link| {
         matches!(link.kind, LinkKind::Vxlan(_))
             && !is_of_another(scope, link)

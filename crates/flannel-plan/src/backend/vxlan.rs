@@ -6,7 +6,7 @@ use crate::backend::BackendError;
 use crate::config::{NetworkConfig, VxlanConfig};
 use crate::desired::Draft;
 use crate::family::{ByFamily, Family};
-use crate::inputs::Inputs;
+use crate::inputs::{Inputs, NodeOptions};
 use crate::lease::BackendData;
 use crate::link_name::LinkName;
 use crate::mac::Mac;
@@ -14,7 +14,7 @@ use crate::peers::{End, Peer};
 use crate::state::{
     Address, FdbEntry, Item, Link, LinkKind, Neighbour, PROTOCOL, Route, RouteKind, Sysctl, Vxlan,
 };
-use crate::underlay::on_link;
+use crate::underlay::{Underlay, on_link};
 use ipnet::IpNet;
 
 /// The smallest device that still carries any IP packet a host must accept, by family.
@@ -89,20 +89,44 @@ fn any_mac(detail: &BackendData) -> Result<Mac, String> {
 }
 
 /// The MTU of a device, and a warning where the wish was too large.
-pub fn device_mtu(
+fn device_mtu(
     vxlan: &VxlanConfig,
-    inputs: &Inputs,
+    underlay: &Underlay,
     family: Family,
 ) -> Result<(u32, Option<String>), BackendError> {
-    let nic = inputs.underlay.mtu;
+    let (link, nic) = (underlay.link, underlay.mtu);
     let wish = vxlan.mtu.unwrap_or(nic);
     let mtu = wish.min(nic).saturating_sub(overhead(family));
     if mtu < smallest_mtu(family) {
-        return Err(BackendError::TooSmall { link: inputs.underlay.link, mtu: wish.min(nic) });
+        return Err(BackendError::TooSmall { link, mtu: wish.min(nic) });
     }
-    let link = inputs.underlay.link;
     let warning = format!("Backend.MTU {wish} is larger than the {nic} of {link}: {nic} is used");
     Ok((mtu, (wish > nic).then_some(warning)))
+}
+
+/// Whether every device would be large enough to carry IP.
+pub fn check(vxlan: &VxlanConfig, config: &NetworkConfig, underlay: &Underlay) -> Result<(), BackendError> {
+    config.networks.iter().try_for_each(|(family, _)| device_mtu(vxlan, underlay, family).map(drop))
+}
+
+/// The device of one family.
+pub fn tunnel(
+    vxlan: &VxlanConfig,
+    node: &NodeOptions,
+    underlay: &Underlay,
+    (name, mac, family): (LinkName, Mac, Family),
+) -> Result<Link, BackendError> {
+    let (mtu, _) = device_mtu(vxlan, underlay, family)?;
+    let kind = LinkKind::Vxlan(Vxlan {
+        vni: vxlan.vni,
+        port: vxlan.port,
+        parent: Some(underlay.link),
+        // The interface's own address: the kernel sends nothing from an address that is not the host's.
+        local: underlay.addresses.get(family).copied(),
+        learning: vxlan.learning,
+        gbp: vxlan.gbp,
+    });
+    Ok(Link { name, mac, mtu, up: true, alias: node.instance().into(), kind })
 }
 
 /// Adds what the node itself needs; returns the MTU for pods.
@@ -110,21 +134,12 @@ pub fn node(vxlan: &VxlanConfig, inputs: &Inputs, plan: &mut Draft) -> Result<u3
     let macs = super::macs(&inputs.own.announcement);
     let mut smallest = u32::MAX;
     for (family, name) in links(vxlan, &inputs.config).iter() {
-        let (mtu, warning) = device_mtu(vxlan, inputs, family)?;
+        let (mtu, warning) = device_mtu(vxlan, &inputs.underlay, family)?;
         smallest = smallest.min(mtu);
         plan.warnings.extend(warning);
         let (Some(mac), Some(subnet)) = (macs.get(family), inputs.own.subnets.get(family)) else { continue };
-        let kind = LinkKind::Vxlan(Vxlan {
-            vni: vxlan.vni,
-            port: vxlan.port,
-            parent: Some(inputs.underlay.link),
-            // The interface's own address: the kernel sends nothing from an address that is not the host's.
-            local: inputs.underlay.addresses.get(family).copied(),
-            learning: vxlan.learning,
-            gbp: vxlan.gbp,
-        });
-        let alias = inputs.node.instance().into();
-        plan.put(Item::Link(Box::new(Link { name: *name, mac: *mac, mtu, up: true, alias, kind })));
+        let link = tunnel(vxlan, &inputs.node, &inputs.underlay, (*name, *mac, family))?;
+        plan.put(Item::Link(Box::new(link)));
         let address = IpNet::from(subnet.network());
         plan.put(Item::Address(Address { link: *name, address }));
         plan.put(Item::Sysctl(Box::new(Sysctl { path: accept_ra(*name), value: "0".into() })));

@@ -1,0 +1,200 @@
+//! What others have that stands in the way of a tunnel device, and which devices only a trial can tell of.
+//!
+//! Takes the devices that a net-conf asks for and a look at the host. What is found here is known before anything
+//! is touched: a device that is in use is not given up for one that cannot be made.
+
+use std::fmt;
+
+use crate::family::Family;
+use crate::link_name::LinkName;
+use crate::look::{Look, Scope};
+use crate::ownership::owned_links;
+use crate::state::{Link, LinkKind, Vxlan};
+
+/// A device of somebody else that a device of ours cannot be made beside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rival {
+    /// Ours.
+    pub wanted: LinkName,
+    /// Theirs.
+    pub by: LinkName,
+    /// What both want.
+    pub over: Contested,
+}
+
+/// What only one of two devices can have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contested {
+    /// The name, which a device of this kind has.
+    Name(Box<str>),
+    /// The VNI and the UDP port.
+    Vni(u32, u16),
+    /// The UDP port, which theirs uses with (or without) the group policy extension.
+    Port {
+        /// The port.
+        port: u16,
+        /// Whether theirs has the extension.
+        gbp: bool,
+    },
+}
+
+impl fmt::Display for Rival {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { wanted, by, over } = self;
+        write!(f, "{wanted} cannot be made: ")?;
+        match over {
+            Contested::Name(kind) => {
+                write!(
+                    f,
+                    "the {kind} {by} is not ours; remove it with `ip link del {by}`, or choose another VNI"
+                )
+            }
+            Contested::Vni(vni, port) => write!(
+                f,
+                "{by} has VNI {vni} on UDP port {port}; remove it with `ip link del {by}`, or choose another VNI or Port"
+            ),
+            Contested::Port { port, gbp } => {
+                let with = if *gbp { "with" } else { "without" };
+                write!(
+                    f,
+                    "{by} uses UDP port {port} {with} the group policy extension (GBP); set GBP as {by} has it, or choose \
+                     another Port"
+                )
+            }
+        }
+    }
+}
+
+/// The first device of somebody else that stands in the way.
+pub fn rival(wanted: &[Link], scope: &Scope, look: &Look) -> Option<Rival> {
+    let ours = owned_links(scope, look);
+    let theirs = || look.links.iter().map(|fact| &fact.link).filter(|link| !ours.contains(&link.name));
+    wanted.iter().find_map(|want| theirs().find_map(|other| contest(want, other)))
+}
+
+fn contest(want: &Link, other: &Link) -> Option<Rival> {
+    let over = match (&want.kind, &other.kind) {
+        (_, LinkKind::Vxlan(_)) if want.name == other.name => Contested::Name("vxlan".into()),
+        (_, LinkKind::Other(kind)) if want.name == other.name => Contested::Name(kind.clone()),
+        (LinkKind::Vxlan(want), LinkKind::Vxlan(theirs)) if is_same_socket(want, theirs) => {
+            let clash = other.up && want.gbp != theirs.gbp;
+            match want.vni == theirs.vni && want.gbp == theirs.gbp {
+                true => Contested::Vni(want.vni, want.port),
+                false if clash => Contested::Port { port: want.port, gbp: theirs.gbp },
+                false => return None,
+            }
+        }
+        _ => return None,
+    };
+    Some(Rival { wanted: want.name, by: other.name, over })
+}
+
+/// The devices whose making may fail for a reason that no look shows: the kernel lacks the kind, or a program has
+/// the port. Where a device of ours has the port already, neither can be.
+pub fn untried(wanted: &[Link], scope: &Scope, look: &Look) -> Vec<Link> {
+    let ours = owned_links(scope, look);
+    let up: Vec<&Vxlan> = look
+        .links
+        .iter()
+        .filter(|fact| fact.link.up && ours.contains(&fact.link.name))
+        .filter_map(|fact| vxlan(&fact.link))
+        .collect();
+    let is_sure =
+        |link: &Link| vxlan(link).is_some_and(|want| up.iter().any(|have| is_same_socket(want, have)));
+    wanted.iter().filter(|link| !is_sure(link)).cloned().collect()
+}
+
+fn vxlan(link: &Link) -> Option<&Vxlan> {
+    match &link.kind {
+        LinkKind::Vxlan(vxlan) => Some(vxlan),
+        LinkKind::Other(_) => None,
+    }
+}
+
+/// Devices of one port and family share a socket. One without a source address is of IPv4, as the kernel counts.
+fn is_same_socket(a: &Vxlan, b: &Vxlan) -> bool {
+    let family = |vxlan: &Vxlan| vxlan.local.map_or(Family::V4, Family::of);
+    (a.port, family(a)) == (b.port, family(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::look::LinkFact;
+    use crate::mac::Mac;
+
+    const PORT: u16 = 8472;
+
+    fn tunnel(name: &str, vni: u32, port: u16) -> Link {
+        let local = Some("10.0.0.1".parse().unwrap());
+        let kind = LinkKind::Vxlan(Vxlan { vni, port, parent: None, local, learning: false, gbp: false });
+        Link { name: name.parse().unwrap(), mac: Mac([2; 6]), mtu: 1450, up: true, alias: "".into(), kind }
+    }
+
+    fn with_gbp(mut link: Link) -> Link {
+        let LinkKind::Vxlan(vxlan) = &mut link.kind else { panic!("{link}") };
+        vxlan.gbp = true;
+        link
+    }
+
+    fn look(links: &[Link]) -> Look {
+        let fact = |link: &Link| LinkFact { index: 1, link: link.clone(), running: true, loopback: false };
+        Look { links: links.iter().map(fact).collect(), ..Look::default() }
+    }
+
+    fn scope() -> Scope {
+        Scope {
+            instance: "flanneld x".to_owned(),
+            links: vec!["flannel.7".parse().unwrap()],
+            ..Scope::default()
+        }
+    }
+
+    fn said(want: Link, there: &[Link]) -> Option<String> {
+        rival(&[want], &scope(), &look(there)).map(|rival| rival.to_string())
+    }
+
+    #[test]
+    fn a_device_of_the_same_vni_and_port_stands_in_the_way_up_or_down() {
+        let want = || tunnel("flannel.7", 7, PORT);
+        let why = "flannel.7 cannot be made: other has VNI 7 on UDP port 8472; remove it with `ip link del other`, or \
+                   choose another VNI or Port";
+        assert_eq!(said(want(), &[tunnel("other", 7, PORT)]).as_deref(), Some(why));
+        let down = Link { up: false, ..tunnel("other", 7, PORT) };
+        assert_eq!(said(want(), &[down]).as_deref(), Some(why));
+        assert_eq!(said(want(), &[tunnel("other", 8, PORT), tunnel("more", 7, 4789)]), None);
+        let ours = Link { alias: "flanneld x".into(), ..tunnel("flannel.1", 7, PORT) };
+        assert_eq!(said(want(), &[ours, tunnel("flannel.7", 7, PORT)]), None, "ours to change");
+    }
+
+    #[test]
+    fn a_port_with_the_other_group_policy_stands_in_the_way_while_it_is_up() {
+        let other = with_gbp(tunnel("other", 9, PORT));
+        let why = "flannel.7 cannot be made: other uses UDP port 8472 with the group policy extension (GBP); set GBP as \
+                   other has it, or choose another Port";
+        let down = Link { up: false, ..other.clone() };
+        assert_eq!(said(tunnel("flannel.7", 7, PORT), &[other]).as_deref(), Some(why));
+        assert_eq!(said(tunnel("flannel.7", 7, PORT), &[down]), None);
+    }
+
+    #[test]
+    fn a_device_of_our_name_stands_in_the_way_unless_it_is_ours() {
+        let bridge = Link { kind: LinkKind::Other("bridge".into()), ..tunnel("flannel.7", 7, PORT) };
+        let why = "flannel.7 cannot be made: the bridge flannel.7 is not ours; remove it with `ip link del flannel.7`, or \
+                   choose another VNI";
+        assert_eq!(said(tunnel("flannel.7", 7, PORT), &[bridge]).as_deref(), Some(why));
+        let others = Link { alias: "flanneld y".into(), ..tunnel("flannel.7", 7, PORT) };
+        assert!(said(tunnel("flannel.7", 7, PORT), &[others]).is_some());
+    }
+
+    #[test]
+    fn only_a_port_that_no_device_of_ours_has_must_be_tried() {
+        let ours = Link { alias: "flanneld x".into(), ..tunnel("flannel.1", 1, PORT) };
+        let (same, other) = (tunnel("flannel.7", 7, PORT), tunnel("flannel.7", 7, 4790));
+        let tried = |want: Link, there: Link| untried(&[want], &scope(), &look(&[there])).len();
+        assert_eq!(tried(same.clone(), ours.clone()), 0);
+        assert_eq!(tried(with_gbp(same.clone()), ours.clone()), 0, "a trial would clash with our own");
+        assert_eq!(tried(other, ours.clone()), 1);
+        assert_eq!(tried(same, Link { up: false, ..ours }), 1);
+    }
+}
