@@ -2,6 +2,7 @@
 
 use flannel_plan::diff::Change;
 use flannel_plan::link_name::LinkName;
+use flannel_plan::state::{Item, Link};
 use rustix::io::Errno;
 
 use crate::netlink::Refusal;
@@ -151,6 +152,22 @@ impl ApplyError {
 
     pub(crate) fn unknown(change: &Change) -> Self {
         Self::Unknown { verb: change.verb(), object: object(change) }
+    }
+
+    /// The same of another device than the one that was tried in its place.
+    pub(crate) fn of(mut self, link: &Link) -> Self {
+        match &mut self {
+            Self::Refused { object, .. }
+            | Self::NoDevice { object, .. }
+            | Self::Exchanged { object, .. }
+            | Self::Rules { object, .. }
+            | Self::Unknown { object, .. } => *object = Item::Link(Box::new(link.clone())).to_string(),
+            Self::NameTaken { name, .. }
+            | Self::VniTaken { name, .. }
+            | Self::GbpClash { name, .. }
+            | Self::PortTaken { name, .. } => *name = link.name,
+        }
+        self
     }
 
     /// What an operator can do about it, where we know.

@@ -63,6 +63,12 @@ impl Kernel for Fake {
         failures.collect()
     }
 
+    fn try_link(&mut self, link: &Link) -> Result<(), ApplyError> {
+        let change = Change::Create(Item::Link(Box::new(link.clone())));
+        let refusal = self.refuses.get(&change.key());
+        refusal.map_or(Ok(()), |why| Err(ApplyError::refused(&change, why.clone())))
+    }
+
     fn rules(&mut self) -> Option<&mut Rules> {
         None
     }

@@ -37,6 +37,7 @@ use std::sync::Arc;
 
 use flannel_plan::diff::Change;
 use flannel_plan::look::{Look, Scope};
+use flannel_plan::state::Link;
 
 use firewall::rules::Rules;
 
@@ -58,6 +59,9 @@ pub trait Kernel {
 
     /// Applies the changes in order; goes on after a failure, and returns all failures.
     fn apply(&mut self, changes: &[Change]) -> Vec<Failure>;
+
+    /// Makes a device like this one for a moment, under another name: whether that works here. What is there stays.
+    fn try_link(&mut self, link: &Link) -> Result<(), ApplyError>;
 
     /// What holds the rules of this machine; none where there is no machine.
     fn rules(&mut self) -> Option<&mut Rules>;

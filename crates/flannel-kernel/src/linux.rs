@@ -5,13 +5,16 @@ mod rule_changes;
 use flannel_plan::diff::Change;
 use flannel_plan::look::{LinkFact, Look, Scope};
 use flannel_plan::rules::observed::RuleScope;
-use flannel_plan::state::LinkKind;
+use flannel_plan::state::{Item, Link, LinkKind};
 
 use crate::apply::{Applying, Known};
 use crate::firewall::rules::Rules;
 use crate::names::Names;
 use crate::netlink::{Refusal, Socket};
-use crate::{Failure, Kernel, LookError, Urgent, address, file, link, neighbour, route, sysctl};
+use crate::{ApplyError, Failure, Kernel, LookError, Urgent, address, file, link, neighbour, route, sysctl};
+
+/// What a device that is only tried is called; the number of this process follows.
+const TRIAL: &str = "fltry";
 
 /// The kernel of this machine, in one network namespace.
 ///
@@ -125,6 +128,19 @@ impl Kernel for Linux {
         failures
     }
 
+    fn try_link(&mut self, link: &Link) -> Result<(), ApplyError> {
+        let name = format!("{TRIAL}{}", std::process::id());
+        let name = name.parse().map_err(|_| ApplyError::unknown(&create(link.clone())))?;
+        // With our mark: if this process dies now, the next look finds the device and removes it.
+        let trial = Link { name, ..link.clone() };
+        let made = self.apply(&[create(trial.clone())]).pop();
+        let failed = made.map_or_else(
+            || self.apply(&[Change::Remove(Item::Link(Box::new(trial)))]).pop().map(|left| left.why),
+            |failure| Some(failure.why.of(link)),
+        );
+        failed.map_or(Ok(()), Err)
+    }
+
     fn rules(&mut self) -> Option<&mut Rules> {
         Some(Self::rules(self))
     }
@@ -135,6 +151,10 @@ pub(crate) fn is_in_scope(fact: &LinkFact, scope: &Scope) -> bool {
     let link = &fact.link;
     let marked = !scope.instance.is_empty() && *link.alias == *scope.instance;
     scope.links.contains(&link.name) || (marked && matches!(link.kind, LinkKind::Vxlan(_)))
+}
+
+fn create(link: Link) -> Change {
+    Change::Create(Item::Link(Box::new(link)))
 }
 
 fn because(what: &str) -> impl FnOnce(Refusal) -> LookError {

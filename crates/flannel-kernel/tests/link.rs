@@ -5,6 +5,7 @@ mod sandbox;
 
 use std::net::UdpSocket;
 
+use flannel_kernel::Kernel;
 use flannel_plan::diff::Change;
 use flannel_plan::look::LinkFact;
 use flannel_plan::state::{Item, Link, LinkKind, Sysctl};
@@ -262,6 +263,21 @@ fn a_port_that_another_program_has_is_named() {
             "find it with `ss -ulnp 'sport = :8472'`, or choose another Port in net-conf.json"
         );
         assert_eq!(found(kernel, "flannel.1"), None);
+    });
+}
+
+#[test]
+fn a_device_is_tried_beside_the_one_in_use_and_nothing_of_it_stays() {
+    with_a_nic(|kernel| {
+        with_a_peer(kernel);
+        let before = look(kernel);
+        let other = flannel_1_but(|link| vxlan(link).port = 4790);
+        assert_eq!(kernel.try_link(&other), Ok(()));
+        assert_eq!(look(kernel), before);
+        let _taken = UdpSocket::bind("0.0.0.0:4790").unwrap();
+        let why = kernel.try_link(&other).unwrap_err();
+        assert_eq!(why.to_string(), "cannot bring flannel.1 up: UDP port 4790 is in use by another program");
+        assert_eq!(look(kernel), before);
     });
 }
 
