@@ -28,11 +28,16 @@ pub enum Change {
 }
 
 impl Change {
-    /// The object that changes.
-    pub fn key(&self) -> Key {
+    /// The object that changes, as it should be; of one that goes, as it is.
+    pub fn item(&self) -> &Item {
         match self {
-            Self::Create(item) | Self::Remove(item) | Self::Replace { to: item, .. } => item.key(),
+            Self::Create(item) | Self::Remove(item) | Self::Replace { to: item, .. } => item,
         }
+    }
+
+    /// What names the object that changes.
+    pub fn key(&self) -> Key {
+        self.item().key()
     }
 
     /// The word for it in logs and metrics.

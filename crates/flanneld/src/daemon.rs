@@ -338,7 +338,7 @@ impl<K: Kernel> Daemon<K> {
         let mut admit = |change: &Change| match change {
             // What is remembered is no proof that anything is gone.
             Change::Remove(_) if removal != Admission::Made => removal,
-            change if !is_repair(change, planned, before) => Admission::Made,
+            change if !planned.is_repair(change, before) => Admission::Made,
             change => repair(change, damper, &mut repairs, now),
         };
         let settlement =
@@ -384,12 +384,6 @@ fn entries(changes: &[Change]) -> Vec<OwnEntry> {
         _ => None,
     };
     changes.iter().filter_map(entry).collect()
-}
-
-/// Whether somebody else changed the object: it had been put in place, and nothing new is wanted of it.
-fn is_repair(change: &Change, planned: &Planned, before: Option<&Planned>) -> bool {
-    let by_earlier = |before: &Planned| before.had_in_place(change) && before.agrees(planned, &change.key());
-    planned.had_in_place(change) || before.is_some_and(by_earlier)
 }
 
 /// Asks whether to repair an object, once a pass.

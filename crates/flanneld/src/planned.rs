@@ -55,13 +55,91 @@ impl Planned {
         self.unplaced = Some(unplaced);
     }
 
-    /// Whether the object of a change was as this plan wants it, so that somebody else must have changed it.
-    pub fn had_in_place(&self, change: &Change) -> bool {
+    /// Whether somebody else changed the object: it had been put in place, by this plan or by the one before it, and
+    /// nothing new is wanted of it, nor of the device that it hangs on.
+    pub fn is_repair(&self, change: &Change, before: Option<&Self>) -> bool {
+        let by_earlier = |before: &Self| before.had_in_place(change) && self.agrees_about(change, before);
+        self.had_in_place(change) || before.is_some_and(by_earlier)
+    }
+
+    /// Whether the object of a change was as this plan wants it.
+    fn had_in_place(&self, change: &Change) -> bool {
         self.unplaced.as_ref().is_some_and(|unplaced| !unplaced.contains(&change.key()))
     }
 
-    /// Whether another plan wants the same of an object.
-    pub fn agrees(&self, other: &Self, key: &Key) -> bool {
-        self.plan.desired.get(key) == other.plan.desired.get(key)
+    /// Whether another plan wants the same of an object, and of its device: what is on a device goes when we build
+    /// that anew.
+    fn agrees_about(&self, change: &Change, other: &Self) -> bool {
+        let same = |key: &Key| self.plan.desired.get(key) == other.plan.desired.get(key);
+        same(&change.key()) && change.item().link().is_none_or(|link| same(&Key::Link(link)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use flannel_kernel::Kernel;
+    use flannel_kernel::fake::Fake;
+    use flannel_plan::look::{LinkFact, Look};
+    use flannel_plan::mac::Mac;
+    use flannel_plan::ownership;
+    use flannel_plan::state::{Link, LinkKind};
+
+    use super::*;
+    use crate::reconcile::{self, Admission};
+
+    const FIRST_START: &str = include_str!("../../flannel-plan/tests/cases/first-start/inputs.json");
+
+    fn device(name: &str) -> LinkFact {
+        let kind = LinkKind::Other("veth".into());
+        let link = Link {
+            name: name.parse().unwrap(),
+            mac: Mac([2; 6]),
+            mtu: 1500,
+            up: true,
+            alias: "".into(),
+            kind,
+        };
+        LinkFact { index: 2, link, running: true, loopback: false }
+    }
+
+    fn planned(change: impl FnOnce(&mut Inputs)) -> Planned {
+        let mut inputs: Inputs = serde_json::from_str(FIRST_START).unwrap();
+        change(&mut inputs);
+        let scope = desired::scope(&inputs.node, &inputs.config, &inputs.own.subnets, &[]);
+        Planned::new(inputs, scope, ByFamily::default()).unwrap()
+    }
+
+    /// Settles a plan; gives the kinds of what counts as repaired.
+    fn settle(planned: &mut Planned, before: Option<&Planned>, kernel: &mut Fake) -> Vec<&'static str> {
+        let observed = ownership::observed(&planned.scope, &kernel.look(&planned.scope).unwrap());
+        let mut repaired = Vec::new();
+        let mut admit = |change: &Change| {
+            repaired.extend(planned.is_repair(change, before).then(|| change.key().kind()));
+            Admission::Made
+        };
+        let end = reconcile::settle(&planned.plan, &planned.scope, observed, kernel, &mut admit).unwrap();
+        assert_eq!(end.left, BTreeSet::new());
+        planned.note_pass(end.left);
+        repaired
+    }
+
+    #[test]
+    fn what_goes_with_a_device_that_we_build_anew_is_not_repaired_and_what_others_take_is() {
+        let mut kernel = Fake::new(Look { links: vec![device("eth0"), device("eth1")], ..Look::default() });
+        let mut first = planned(|_| {});
+        assert_eq!(settle(&mut first, None, &mut kernel), [] as [&str; 0]);
+        let mut moved = planned(|inputs| inputs.underlay.link = "eth1".parse().unwrap());
+        assert_eq!(settle(&mut moved, Some(&first), &mut kernel), [] as [&str; 0], "another interface");
+        let mut smaller = planned(|inputs| {
+            inputs.underlay.link = "eth1".parse().unwrap();
+            inputs.underlay.mtu = 1400;
+        });
+        assert_eq!(settle(&mut smaller, Some(&moved), &mut kernel), [] as [&str; 0], "another MTU");
+        kernel.now.routes.pop();
+        assert_eq!(settle(&mut smaller, None, &mut kernel), ["route"], "by somebody else");
+        kernel.lose_link("flannel.1".parse().unwrap());
+        let mut same = planned(|inputs| inputs.clone_from(&smaller.inputs));
+        let all = ["link", "address", "sysctl", "fdb", "fdb", "neighbour", "neighbour", "route", "route"];
+        assert_eq!(settle(&mut same, Some(&smaller), &mut kernel), all, "a new plan that wants the same");
     }
 }

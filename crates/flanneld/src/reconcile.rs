@@ -170,8 +170,7 @@ fn note(changes: &[Change], failures: Vec<Failure>, end: &mut Settlement) {
 
 /// Whether a change could only fail, because the device that it needs could not be made.
 fn follows(change: &Change, failed: &BTreeSet<Key>) -> bool {
-    let (Change::Create(item) | Change::Replace { to: item, .. } | Change::Remove(item)) = change;
-    item.link().is_some_and(|link| failed.contains(&Key::Link(link)))
+    change.item().link().is_some_and(|link| failed.contains(&Key::Link(link)))
 }
 
 fn name_taken(link: &Link) -> Trouble {
