@@ -58,6 +58,17 @@ pub struct Pattern {
     pub matches: BTreeSet<String>,
 }
 
+/// The host that a device is chosen on, and what of it the pod network is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Host<'a> {
+    /// What was found.
+    pub look: &'a Look,
+    /// The devices that are ours by name.
+    pub links: &'a [LinkName],
+    /// The pod networks: a device with an address of theirs leads to pods, not to nodes.
+    pub networks: &'a [IpNet],
+}
+
 /// The device that was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
@@ -65,6 +76,8 @@ pub struct Choice {
     pub underlay: Underlay,
     /// Why this one, and why none that was asked for before it; one sentence each.
     pub reasons: Vec<String>,
+    /// What is wrong with it now, where it is kept all the same.
+    pub note: Option<String>,
 }
 
 const NONE_WILL_DO: &str = "no network interface can carry the pod network";
@@ -120,58 +133,83 @@ impl NoUnderlay {
     pub fn hint(&self) -> &str {
         &self.hint
     }
+
+    /// Why each candidate will not do, without all that the host has.
+    pub fn why(&self) -> String {
+        self.refused.iter().map(Refusal::to_string).collect::<Vec<_>>().join("; ")
+    }
 }
 
 /// All that the choice depends on.
 #[derive(Clone, Copy)]
 struct Situation<'a> {
     wishes: &'a Wishes,
-    look: &'a Look,
-    own: &'a [LinkName],
+    host: Host<'a>,
     current: Option<&'a Underlay>,
 }
 
-/// Chooses the device that the wishes lead to first and that will do.
+/// Chooses the device below the pod network.
 ///
-/// Without a wish it is that of the default route; with one there is no falling back to it. A device will do
-/// if it is up, is none of ours (`own_links`), speaks to other hosts, and has a usable address in each family.
-pub fn choose(wishes: &Wishes, look: &Look, own_links: &[LinkName]) -> Result<Choice, NoUnderlay> {
-    first_that_will_do(Situation { wishes, look, own: own_links, current: None })
-}
-
-/// Chooses as [`choose`] does, but keeps the addresses in use while the device has them.
+/// The one in use is kept while it exists, has its addresses and the wishes name it, whatever becomes of carrier
+/// and routes: peers send to it, and a better route is no reason to move a node. If it has lost its addresses, the
+/// device is taken that the wishes lead to first and that will do; if none will, the last one stays.
 ///
-/// Peers send to these. A permanent address that comes later, such as the virtual one of a load balancer,
-/// would otherwise displace one that DHCP gave.
-pub fn choose_again(
-    wishes: &Wishes,
-    look: &Look,
-    own_links: &[LinkName],
-    current: &Underlay,
-) -> Result<Choice, NoUnderlay> {
-    first_that_will_do(Situation { wishes, look, own: own_links, current: Some(current) })
-}
-
-fn first_that_will_do(situation: Situation<'_>) -> Result<Choice, NoUnderlay> {
-    let Situation { wishes, look, .. } = situation;
-    let refuse = |refused, hint: &str| {
-        Err(NoUnderlay { refused, present: candidate::present(look), hint: hint.to_owned() })
+/// Without a wish the default route leads to the device, and where there is none, the only usable address; with a
+/// wish there is no falling back to either. A device will do if it is up, leads to no pods, speaks to other
+/// hosts, and has a usable address in each family.
+pub fn choose(wishes: &Wishes, host: Host<'_>, current: Option<&Underlay>) -> Result<Choice, NoUnderlay> {
+    let situation = Situation { wishes, host, current };
+    let refuse = |refused, hint: &str| NoUnderlay {
+        refused,
+        present: candidate::present(host.look),
+        hint: hint.to_owned(),
     };
     if let Some((refusal, hint)) = contradiction(wishes) {
-        return refuse(vec![refusal], hint);
+        return Err(refuse(vec![refusal], hint));
     }
     let requests = Request::all(wishes);
+    if let Some(kept) = requests.iter().find_map(|request| request.keep(situation)) {
+        return Ok(kept);
+    }
     let mut refused = Vec::new();
     for request in &requests {
         match request.answer(situation) {
             Ok((underlay, why)) => {
                 let reasons = refused.iter().map(Refusal::to_string).chain(why).collect();
-                return Ok(Choice { underlay, reasons });
+                return Ok(Choice { underlay, reasons, note: None });
             }
             Err(more) => refused.extend(more),
         }
     }
-    refuse(refused, requests.last().map_or("", Request::hint))
+    let none = refuse(refused, requests.last().map_or("", Request::hint));
+    let last = current.filter(|last| {
+        let is_whole = wishes.families.iter().all(|family| last.addresses.get(*family).is_some());
+        is_whole && requests.iter().any(|request| request.names(last))
+    });
+    last.map(|last| last_in_force(last, &none)).ok_or(none)
+}
+
+/// What is in place goes on to be repaired, and peers to be followed: the device may come back any moment.
+fn last_in_force(last: &Underlay, none: &NoUnderlay) -> Choice {
+    let note = format!(
+        "no network interface can carry the pod network now: {}; {} stays in force; {}",
+        none.why(),
+        last.link,
+        none.hint
+    );
+    Choice { underlay: last.clone(), reasons: vec![note.clone()], note: Some(note) }
+}
+
+/// The device that a lease was announced from, where one device has all of its public addresses.
+pub fn announced_from(public: &ByFamily<IpAddr>, look: &Look) -> Option<Underlay> {
+    let has = |link: LinkName, address: IpAddr| {
+        look.addresses.iter().any(|fact| fact.link == link && fact.address.addr() == address)
+    };
+    let fact = look
+        .links
+        .iter()
+        .find(|fact| !public.is_empty() && public.iter().all(|(_, address)| has(fact.link.name, *address)))?;
+    Some(Underlay { link: fact.link.name, mtu: fact.link.mtu, addresses: *public, public: *public })
 }
 
 /// Wishes that no host can fulfil, and what to do about them.

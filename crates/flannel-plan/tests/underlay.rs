@@ -11,8 +11,8 @@ use flannel_plan::look::{AddressFact, LinkFact, Look, RouteFact};
 use flannel_plan::mac::Mac;
 use flannel_plan::state::{Link, LinkKind, PROTOCOL, PROTOCOL_BOOT, Route, RouteKind};
 use flannel_plan::underlay::{
-    Choice, NoUnderlay, Pattern, Refusal, Underlay, Wishes, best_route, choose, choose_again, on_link,
-    without_interfaces,
+    Choice, Host, NoUnderlay, Pattern, Refusal, Underlay, Wishes, announced_from, best_route, choose,
+    on_link, without_interfaces,
 };
 
 fn name(text: &str) -> LinkName {
@@ -117,8 +117,19 @@ fn underlay(link: &str, addresses: &[&str]) -> Underlay {
 
 const OWN: &str = "flannel.1";
 
+const PODS: &str = "10.244.0.0/16";
+
+fn choose_on(wishes: &Wishes, look: &Look, current: Option<&Underlay>) -> Result<Choice, NoUnderlay> {
+    let (links, networks) = ([name(OWN)], [PODS.parse().unwrap()]);
+    choose(wishes, Host { look, links: &links, networks: &networks }, current)
+}
+
 fn chosen(wishes: &Wishes, look: &Look) -> Choice {
-    choose(wishes, look, &[name(OWN)]).unwrap()
+    choose_on(wishes, look, None).unwrap()
+}
+
+fn again(wishes: &Wishes, host_now: &str, current: &Underlay) -> Choice {
+    choose_on(wishes, &host(host_now), Some(current)).unwrap()
 }
 
 fn choice(wishes: &Wishes, look: &Look) -> Underlay {
@@ -130,7 +141,7 @@ fn refusals(wishes: &Wishes, look: &Look) -> Vec<String> {
 }
 
 fn refused(wishes: &Wishes, look: &Look) -> NoUnderlay {
-    choose(wishes, look, &[name(OWN)]).unwrap_err()
+    choose_on(wishes, look, None).unwrap_err()
 }
 
 const V4: &[Family] = &[Family::V4];
@@ -171,7 +182,7 @@ fn without_a_wish_the_default_route_decides() {
         "eth0: fd00:1::1, the best of its 2 usable IPv6 addresses",
     ];
     let underlay = underlay("eth0", &["10.0.0.1", "fd00:1::1"]);
-    assert_eq!(choice, Choice { underlay, reasons: reasons.map(str::to_owned).to_vec() });
+    assert_eq!(choice, Choice { underlay, reasons: reasons.map(str::to_owned).to_vec(), note: None });
 }
 
 #[test]
@@ -206,8 +217,7 @@ fn a_default_route_that_decides_nothing_is_told() {
             hint: "name the interface, with --iface=NAME or --iface=ADDRESS".to_owned(),
         }
     );
-    let none = host("eth0\n eth0 has 10.0.0.1/24");
-    assert_eq!(refusals(&wishes(V4), &none), ["default route: the host has none"]);
+    assert_eq!(refusals(&wishes(V4), &host("eth0")), ["default route: the host has none"]);
     let apart = host(&HOST.replace("via fe80::ff dev eth0", "via fe80::ff dev eth1"));
     assert_eq!(
         refusals(&wishes(DUAL), &apart),
@@ -258,7 +268,8 @@ fn the_first_wish_that_can_be_fulfilled_wins_and_the_others_are_told() {
         "eth0: 10.0.0.1, its only usable IPv4 address",
     ];
     let reasons = reasons.map(str::to_owned).to_vec();
-    assert_eq!(chosen(&wanted, &look), Choice { underlay: underlay("eth0", &["10.0.0.1"]), reasons });
+    let underlay = underlay("eth0", &["10.0.0.1"]);
+    assert_eq!(chosen(&wanted, &look), Choice { underlay, reasons, note: None });
 }
 
 #[test]
@@ -437,11 +448,64 @@ fn a_translated_public_address_is_told_to_others_and_not_used_here() {
 }
 
 #[test]
+fn without_a_default_route_an_only_usable_address_is_enough() {
+    let alone = host(
+        "lo\n lo has 127.0.0.1/8
+         eth0\n eth0 has 10.0.0.1/24\n eth0 has fd00:1::1/64
+         eth1 down\n eth1 has 10.1.0.1/24
+         eth2\n eth2 has 169.254.0.1/16
+         cni0\n cni0 has 10.244.1.1/24
+         flannel.1\n flannel.1 has 10.244.1.0/32",
+    );
+    let choice = chosen(&wishes(DUAL), &alone);
+    assert_eq!(choice.underlay, underlay("eth0", &["10.0.0.1", "fd00:1::1"]));
+    assert_eq!(
+        choice.reasons[0],
+        "eth0: there is no default route, and no other device has a usable address"
+    );
+    let two = host("eth0\n eth0 has 10.0.0.1/24\n eth1\n eth1 has 10.1.0.1/24");
+    assert_eq!(
+        refusals(&wishes(V4), &two),
+        ["default route: the host has none, and eth0, eth1 could be meant"]
+    );
+}
+
+#[test]
+fn a_device_that_leads_to_pods_is_never_taken() {
+    let mut look = host(
+        "eth0
+         cni0\n cni0 has 10.244.1.1/24
+         flannel.2\n flannel.2 has 10.9.1.0/32
+         veth7\n veth7 has fe80::7/64
+         eth1\n eth1 has 192.168.7.1/24\n eth1 has fd00:2::1/64",
+    );
+    for fact in &mut look.links {
+        match fact.link.name.as_str() {
+            "flannel.2" => fact.link.alias = "flanneld /run/other/subnet.env".into(),
+            "veth7" => fact.link.kind = LinkKind::Other("veth".into()),
+            _ => {}
+        }
+    }
+    let all = ["eth0", "cni0", "flannel.2", "veth7", "eth1"];
+    let choice = chosen(&pattern(V4, &all), &look);
+    assert_eq!(choice.underlay, underlay("eth1", &["192.168.7.1"]));
+    let refused = [
+        "--iface-regex=x is eth0: it has no IPv4 address",
+        "--iface-regex=x is cni0: it has 10.244.1.1, an address of the pod network: it leads to pods",
+        "--iface-regex=x is flannel.2: it is one of flannel's own, which the pod network is made of",
+    ];
+    assert_eq!(choice.reasons[..3], refused);
+    assert_eq!(self::choice(&pattern(V6, &["cni0", "veth7", "eth1"]), &look).link, name("eth1"));
+    assert_eq!(
+        refusals(&iface(V4, &["10.244.1.1"]), &look),
+        ["--iface=10.244.1.1 is cni0: it has 10.244.1.1, an address of the pod network: it leads to pods"]
+    );
+}
+
+#[test]
 fn an_address_in_use_is_kept_while_the_device_has_it() {
     let leased = "eth0\n eth0 has 10.0.0.1/24 leased\n to default via 10.0.0.254 dev eth0\n";
-    let again = |host_now: &str, current: &Underlay| {
-        choose_again(&wishes(V4), &host(host_now), &[name(OWN)], current).unwrap().underlay
-    };
+    let again = |host_now: &str, current: &Underlay| again(&wishes(V4), host_now, current).underlay;
     let current = choice(&wishes(V4), &host(leased));
     let with_virtual = format!("{leased} eth0 has 10.0.0.100/32");
     assert_eq!(choice(&wishes(V4), &host(&with_virtual)), underlay("eth0", &["10.0.0.100"]));
@@ -450,6 +514,76 @@ fn an_address_in_use_is_kept_while_the_device_has_it() {
     assert_eq!(again(&moved, &current), underlay("eth0", &["10.0.0.7"]));
     let other_device = with_virtual.replace("eth0", "eth1");
     assert_eq!(again(&other_device, &current), underlay("eth1", &["10.0.0.100"]));
+}
+
+#[test]
+fn a_device_in_use_stays_without_carrier_or_default_route_and_beside_a_better_one() {
+    let current = underlay("eth0", &["10.0.0.1", "fd00:1::1"]);
+    let vpn = "tun0\n tun0 has 10.8.0.2/24\n tun0 has fd00:8::2/64\n to default via 10.8.0.1 dev tun0";
+    let cases = [
+        HOST.to_owned(),
+        format!("{HOST}\n{vpn}"),
+        HOST.replace("to default via 10.0.0.254 dev eth0 metric 100", "")
+            .replace("to default6 via fe80::ff dev eth0", ""),
+        HOST.replacen("eth0\n", "eth0 no-carrier\n", 1),
+        HOST.replace("dev eth0", "dev eth1"),
+    ];
+    for text in &cases {
+        let kept = again(&wishes(DUAL), text, &current);
+        assert_eq!((kept.underlay, kept.note), (current.clone(), None), "{text}");
+        let reach = Wishes { can_reach: Some(ip("8.8.8.8")), ..wishes(DUAL) };
+        assert_eq!(again(&reach, text, &current).underlay, current, "{text}");
+    }
+    let down = again(&wishes(DUAL), &HOST.replacen("eth0\n", "eth0 down\n", 1), &current);
+    let note = "eth0 is down: no other node can be reached until it is up again";
+    assert_eq!((down.underlay, down.note.as_deref()), (current, Some(note)));
+}
+
+#[test]
+fn a_device_in_use_is_left_when_the_wish_no_longer_names_it() {
+    let current = underlay("eth0", &["10.0.0.1"]);
+    let eth1 = underlay("eth1", &["192.168.7.1"]);
+    let public = Wishes { public: by_family(&["192.168.7.1"]), ..wishes(V4) };
+    for wanted in [iface(V4, &["eth1"]), iface(V4, &["192.168.7.1"]), pattern(V4, &["eth1"]), public] {
+        assert_eq!(again(&wanted, HOST, &current).underlay, eth1, "{wanted:?}");
+    }
+    for wanted in [
+        iface(V4, &["eth1", "eth0"]),
+        iface(V4, &["192.168.7.1", "10.0.0.1"]),
+        pattern(V4, &["192.168.7.1", "eth0"]),
+        pattern(V4, &["eth1", "10.0.0.1"]),
+    ] {
+        assert_eq!(again(&wanted, HOST, &current).underlay, current, "{wanted:?}");
+    }
+}
+
+#[test]
+fn if_no_device_will_do_the_last_one_stays_with_a_note() {
+    let current = underlay("eth0", &["10.0.0.1", "fd00:1::1"]);
+    let without_v6 = HOST.replace("eth0 has fd00:1::1/64", "").replace("eth0 has fe80::1/64", "");
+    let kept = again(&iface(DUAL, &["eth0"]), &without_v6, &current);
+    let note = "no network interface can carry the pod network now: --iface=eth0: it has no IPv6 address; eth0 stays \
+                in force; name an interface that the host has, is up, and has an address in each family";
+    assert_eq!((kept.underlay, kept.note.as_deref()), (current.clone(), Some(note)));
+    let gone = "lo\n cni0\n cni0 has 10.244.1.1/24";
+    for wanted in [wishes(DUAL), iface(DUAL, &["10.0.0.1"]), pattern(DUAL, &["eth0", "cni0", "lo"])] {
+        assert_eq!(again(&wanted, gone, &current).underlay, current, "{wanted:?}");
+    }
+    let other = iface(DUAL, &["eth9"]);
+    assert!(choose_on(&other, &host(HOST), Some(&current)).is_err(), "never against the wish");
+    let v4 = underlay("eth0", &["10.0.0.1"]);
+    assert!(choose_on(&wishes(DUAL), &host(&without_v6), Some(&v4)).is_err(), "a family that it never had");
+}
+
+#[test]
+fn what_a_lease_was_announced_from_is_found_by_its_addresses() {
+    let look = host(HOST);
+    let from = |texts: &[&str]| announced_from(&by_family(texts), &look);
+    assert_eq!(from(&["192.168.7.1"]), Some(underlay("eth1", &["192.168.7.1"])));
+    let eth0 = &["10.0.0.1", "fd00:1::1"];
+    assert_eq!(from(eth0), Some(underlay("eth0", eth0)));
+    assert_eq!(from(&["10.0.0.1", "fd00:2::1"]), None, "of two devices");
+    assert_eq!((from(&["203.0.113.7"]), from(&[])), (None, None));
 }
 
 #[test]

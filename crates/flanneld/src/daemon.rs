@@ -19,7 +19,7 @@ use flannel_plan::look::{Look, Scope};
 use flannel_plan::ownership::{self, Observed};
 use flannel_plan::rules::System;
 use flannel_plan::state::{Item, Key};
-use flannel_plan::underlay::{Choice, Underlay};
+use flannel_plan::underlay::{Choice, Host, Underlay};
 use ipnet::IpNet;
 use tokio::sync::watch;
 use tracing::warn;
@@ -206,7 +206,8 @@ impl<K: Kernel> Daemon<K> {
         let (mut firewall, scope, look) = self.look(config, scope, urgent, now)?;
         firewall.notes.extend(self.bridges.notes(&look, &subnets, now));
         let wishes = Wished { options: &self.parts.options, config, public: &snapshot.public };
-        let choice = gather::choose_underlay(&wishes, &look, &scope.links, self.underlay.as_ref());
+        let host = Host { look: &look, links: &scope.links, networks: &scope.networks };
+        let choice = gather::choose_underlay(&wishes, host, self.underlay.as_ref());
         self.mind(&scope, choice.as_ref().ok().map(|choice| choice.underlay.link));
         let underlay = self.follow(choice?);
         let heritage = in_force.own.as_ref().or_else(|| gather::inherited_lease(snapshot, &underlay));

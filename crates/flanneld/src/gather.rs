@@ -9,9 +9,8 @@ use flannel_plan::backend::BackendError;
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::family::ByFamily;
 use flannel_plan::lease::{Lease, is_same_node};
-use flannel_plan::link_name::LinkName;
 use flannel_plan::look::Look;
-use flannel_plan::underlay::{self, Choice, NoUnderlay, Pattern, Underlay, Wishes};
+use flannel_plan::underlay::{self, Choice, Host, NoUnderlay, Pattern, Underlay, Wishes};
 use regex::Regex;
 
 use crate::options::Options;
@@ -63,31 +62,37 @@ pub struct Wished<'a> {
     pub public: &'a ByFamily<IpAddr>,
 }
 
-/// Chooses the external interface, anew at every pass: it may have moved. An address that is in use stays.
+/// Chooses the external interface, anew at every pass. The one in use stays while it can.
 pub fn choose_underlay(
     wished: &Wished<'_>,
-    look: &Look,
-    links: &[LinkName],
+    host: Host<'_>,
     current: Option<&Underlay>,
 ) -> Result<Choice, NoUnderlay> {
     let Wished { options, config, public } = wished;
+    let texts = texts(host.look, current);
     let wishes = Wishes {
         families: config.families(),
         ifaces: options.ifaces.clone(),
-        patterns: options.iface_regexes.iter().map(|regex| matches(regex, look)).collect(),
+        patterns: options.iface_regexes.iter().map(|regex| matches(regex, &texts)).collect(),
         can_reach: options.iface_can_reach,
         public: ByFamily { v4: public.v4.or(options.public.v4), v6: public.v6.or(options.public.v6) },
     };
-    match current {
-        Some(current) => underlay::choose_again(&wishes, look, links, current),
-        None => underlay::choose(&wishes, look, links),
-    }
+    underlay::choose(&wishes, host, current)
 }
 
-fn matches(regex: &Regex, look: &Look) -> Pattern {
-    let names = look.links.iter().map(|fact| fact.link.name.to_string());
-    let texts = names.chain(look.addresses.iter().map(|fact| fact.address.addr().to_string()));
-    let matches: BTreeSet<String> = texts.filter(|text| regex.is_match(text)).collect();
+/// All that a pattern may match: what the host has, and what it had when the interface was chosen.
+fn texts(look: &Look, current: Option<&Underlay>) -> BTreeSet<String> {
+    let there = look.links.iter().map(|fact| fact.link.name.to_string());
+    let there = there.chain(look.addresses.iter().map(|fact| fact.address.addr().to_string()));
+    let was = current.into_iter().flat_map(|current| {
+        let addresses = current.addresses.iter().map(|(_, address)| address.to_string());
+        addresses.chain([current.link.to_string()])
+    });
+    there.chain(was).collect()
+}
+
+fn matches(regex: &Regex, texts: &BTreeSet<String>) -> Pattern {
+    let matches = texts.iter().filter(|text| regex.is_match(text)).cloned().collect();
     Pattern { text: regex.to_string(), matches }
 }
 

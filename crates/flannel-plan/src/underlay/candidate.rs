@@ -3,10 +3,12 @@
 use std::net::IpAddr;
 
 use super::request::{is_link_local, public_option};
-use super::{Situation, Underlay};
+use super::{Choice, Host, Situation, Underlay};
 use crate::family::{ByFamily, Family};
 use crate::link_name::LinkName;
 use crate::look::{AddressFact, LinkFact, Look};
+use crate::ownership::ALIAS_PREFIX;
+use crate::state::LinkKind;
 
 /// A device that was asked for.
 pub(super) struct Candidate {
@@ -21,11 +23,43 @@ pub(super) struct Candidate {
 impl Candidate {
     /// The device with its addresses and why these, or why it will not do.
     pub(super) fn examine(&self, situation: Situation<'_>) -> Result<(Underlay, Vec<String>), String> {
-        let found = situation.look.links.iter().find(|fact| fact.link.name == self.link);
-        let fact = found.ok_or("it is gone")?;
-        fitness(fact, situation.own)?;
+        let fact = self.found(situation)?;
+        if !fact.link.up && fitness(fact, situation.host).is_ok() {
+            return Err("it is down".to_owned());
+        }
+        self.with_addresses(fact, situation)
+    }
+
+    /// The same for the device in use, if it has not lost an address: it may be down, or without a carrier.
+    pub(super) fn keep(&self, situation: Situation<'_>, current: &Underlay) -> Option<Choice> {
+        let fact = self.found(situation).ok()?;
+        let families = &situation.wishes.families;
+        let mut used = current.addresses.iter().filter(|(family, _)| families.contains(family));
+        let has =
+            |(family, address)| usable_addresses(situation.host.look, self.link, family).contains(address);
+        if !used.all(has) {
+            return None;
+        }
+        let (underlay, why) = self.with_addresses(fact, situation).ok()?;
+        let reasons = [format!("{}: {}", self.link, self.because)].into_iter().chain(why).collect();
+        let note = (!fact.link.up)
+            .then(|| format!("{} is down: no other node can be reached until it is up again", self.link));
+        Some(Choice { underlay, reasons, note })
+    }
+
+    fn found<'a>(&self, situation: Situation<'a>) -> Result<&'a LinkFact, String> {
+        let found = situation.host.look.links.iter().find(|fact| fact.link.name == self.link);
+        found.ok_or_else(|| "it is gone".to_owned())
+    }
+
+    fn with_addresses(
+        &self,
+        fact: &LinkFact,
+        situation: Situation<'_>,
+    ) -> Result<(Underlay, Vec<String>), String> {
+        fitness(fact, situation.host)?;
         let mut why = Vec::new();
-        if !fact.running {
+        if fact.link.up && !fact.running {
             why.push(format!("{}: it is up, but has no carrier now", self.link));
         }
         let mut underlay = Underlay {
@@ -54,11 +88,11 @@ impl Candidate {
     /// The address of one family: the one that was asked for, else the public one, else the one in use, else
     /// the best.
     fn address(&self, situation: Situation<'_>, family: Family) -> Result<(IpAddr, String), String> {
-        let usable = usable_addresses(situation.look, self.link, family);
+        let usable = usable_addresses(situation.host.look, self.link, family);
         if let Some(fixed) = self.fixed.get(family) {
             return match usable.contains(fixed) {
                 true => Ok((*fixed, "as asked for".to_owned())),
-                false => Err(not_usable(situation.look, self.link, *fixed)),
+                false => Err(not_usable(situation.host.look, self.link, *fixed)),
             };
         }
         if let Some(public) = situation.wishes.public.get(family).filter(|public| usable.contains(public)) {
@@ -80,26 +114,44 @@ impl Candidate {
             _ => {}
         }
         match usable[..] {
-            [] => Err(none_usable(situation.look, self.link, family)),
+            [] => Err(none_usable(situation.host.look, self.link, family)),
             [only] => Ok((only, format!("its only usable {family} address"))),
             [best, ..] => Ok((best, format!("the best of its {} usable {family} addresses", usable.len()))),
         }
     }
 }
 
-fn fitness(fact: &LinkFact, own: &[LinkName]) -> Result<(), String> {
-    let fault = if own.contains(&fact.link.name) {
+/// Whether a device could be the one, as far as its addresses and its state leave that open.
+pub(super) fn fitness(fact: &LinkFact, host: Host<'_>) -> Result<(), String> {
+    let is_ours = host.links.contains(&fact.link.name) || fact.link.alias.starts_with(ALIAS_PREFIX);
+    let fault = if is_ours {
         "it is one of flannel's own, which the pod network is made of"
     } else if fact.loopback {
         "it only speaks to this host"
-    } else if !fact.link.up {
-        "it is down"
     } else if fact.link.mtu == 0 {
         "it has no MTU"
+    } else if let Some(address) = address_of_pods(host, fact.link.name) {
+        return Err(format!("it has {address}, an address of the pod network: it leads to pods"));
     } else {
         return Ok(());
     };
     Err(fault.to_owned())
+}
+
+fn address_of_pods(host: Host<'_>, link: LinkName) -> Option<IpAddr> {
+    let addresses = host.look.addresses.iter().filter(|fact| fact.link == link);
+    addresses
+        .map(|fact| fact.address.addr())
+        .find(|address| host.networks.iter().any(|network| network.contains(address)))
+}
+
+/// Whether a device has the looks of a pod's cable or of the bridge that pods hang on: no address that it has counts
+/// beyond its segment. What a pattern catches by chance is not meant.
+pub(super) fn is_cable_of_pods(fact: &LinkFact, look: &Look) -> bool {
+    let is_kind = matches!(&fact.link.kind, LinkKind::Other(kind) if matches!(&**kind, "veth" | "bridge"));
+    let addresses = look.addresses.iter().filter(|address| address.link == fact.link.name);
+    let mut addresses = addresses.map(|address| is_link_local(address.address.addr())).peekable();
+    is_kind && addresses.peek().is_some() && addresses.all(|is_link_local| is_link_local)
 }
 
 /// The addresses that other nodes can send to, the best first: global before link-local, permanent before

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use super::candidate::{Candidate, usable_addresses};
-use super::{Pattern, Refusal, Situation, Underlay, Wishes, best};
+use super::candidate::{Candidate, fitness, is_cable_of_pods, usable_addresses};
+use super::{Choice, Pattern, Refusal, Situation, Underlay, Wishes, best};
 use crate::family::{ByFamily, Family};
 use crate::link_name::LinkName;
 use crate::look::RouteFact;
@@ -69,6 +69,32 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// Whether it means this device: routes come and go, so a wish that follows them means what they once led to.
+    pub(super) fn names(&self, underlay: &Underlay) -> bool {
+        let has = |address: IpAddr| underlay.addresses.iter().any(|(_, own)| *own == address);
+        match self {
+            Self::Iface(text) => match text.parse::<IpAddr>() {
+                Ok(address) => has(address.to_canonical()),
+                Err(_) => *text == underlay.link.as_str(),
+            },
+            Self::Pattern(pattern) => {
+                let matches = |text: &str| pattern.matches.contains(text);
+                let mut addresses = underlay.addresses.iter();
+                matches(underlay.link.as_str()) || addresses.all(|(_, own)| matches(&own.to_string()))
+            }
+            Self::Public(address) => has(*address),
+            Self::CanReach(_) | Self::DefaultRoute => true,
+        }
+    }
+
+    /// The device in use, if it means that one, which is still there with its addresses.
+    pub(super) fn keep(&self, situation: Situation<'_>) -> Option<Choice> {
+        let current = situation.current.filter(|current| self.names(current))?;
+        let because = "it is in use, and has its addresses".to_owned();
+        let candidate = Candidate { link: current.link, fixed: ByFamily::default(), because };
+        candidate.keep(situation, current)
+    }
+
     /// The first candidate that will do and why, or why none will.
     pub(super) fn answer(&self, situation: Situation<'_>) -> Result<(Underlay, Vec<String>), Vec<Refusal>> {
         let candidates = self
@@ -120,7 +146,7 @@ impl<'a> Request<'a> {
 }
 
 fn named(situation: Situation<'_>, text: &str, because: String) -> Result<Vec<Candidate>, String> {
-    let found = situation.look.links.iter().find(|fact| fact.link.name.as_str() == text);
+    let found = situation.host.look.links.iter().find(|fact| fact.link.name.as_str() == text);
     let link = found.ok_or("the host has no interface of this name")?.link.name;
     Ok(vec![Candidate { link, fixed: ByFamily::default(), because }])
 }
@@ -135,7 +161,7 @@ fn owners(
     if !situation.wishes.families.contains(&family) {
         return Err(format!("{family} is not on in the network configuration"));
     }
-    let owners = situation.look.addresses.iter().filter(|fact| fact.address.addr() == address);
+    let owners = situation.host.look.addresses.iter().filter(|fact| fact.address.addr() == address);
     let candidates: Vec<_> =
         owners.map(|fact| Candidate { link: fact.link, fixed, because: because.to_owned() }).collect();
     if candidates.is_empty() { Err("no interface has this address".to_owned()) } else { Ok(candidates) }
@@ -144,12 +170,14 @@ fn owners(
 /// Addresses count before names. An interface counts by address only if one matches in *each* family, and all
 /// are its own: a match on one interface never lends its address to another.
 fn matching(situation: Situation<'_>, pattern: &Pattern, because: &str) -> Result<Vec<Candidate>, String> {
-    let links = || situation.look.links.iter().map(|fact| fact.link.name);
+    let look = situation.host.look;
+    let meant = || look.links.iter().filter(|fact| !is_cable_of_pods(fact, look));
+    let links = || meant().map(|fact| fact.link.name);
     let candidate = |link, fixed| Candidate { link, fixed, because: because.to_owned() };
     let by_address = |link: LinkName| {
         let mut fixed = ByFamily::default();
         for family in &situation.wishes.families {
-            let mut usable = usable_addresses(situation.look, link, *family).into_iter();
+            let mut usable = usable_addresses(situation.host.look, link, *family).into_iter();
             *fixed.slot(*family) = Some(usable.find(|ip| pattern.matches.contains(&ip.to_string()))?);
         }
         Some(candidate(link, fixed))
@@ -174,7 +202,7 @@ fn leading_to(situation: Situation<'_>, target: IpAddr) -> Result<Candidate, Str
     let source = found.source.filter(|source| {
         let family = Family::of(*source);
         situation.wishes.families.contains(&family)
-            && usable_addresses(situation.look, link, family).contains(source)
+            && usable_addresses(situation.host.look, link, family).contains(source)
     });
     if let Some(source) = source {
         *fixed.slot(Family::of(source)) = Some(source);
@@ -193,11 +221,12 @@ fn of_default_route(situation: Situation<'_>) -> Result<Candidate, String> {
         (Some(v4), Some(v6)) if v4 != v6 => {
             return Err(format!("that of IPv4 leads through {v4} and that of IPv6 through {v6}"));
         }
-        (v4, v6) => v4.or(v6).ok_or("the host has none")?,
+        (None, None) => return of_only_address(situation),
+        (Some(link), _) | (None, Some(link)) => link,
     };
     let mut because = "the default route leads through it".to_owned();
     for family in situation.wishes.families.iter().filter(|family| links.get(**family).is_none()) {
-        let usable = usable_addresses(situation.look, link, *family);
+        let usable = usable_addresses(situation.host.look, link, *family);
         let global = usable.iter().find(|address| !is_link_local(**address)).ok_or_else(|| {
             format!("there is none of {family}, and {link} of the other has no global {family} address")
         })?;
@@ -206,17 +235,39 @@ fn of_default_route(situation: Situation<'_>) -> Result<Candidate, String> {
     Ok(Candidate { link, fixed: ByFamily::default(), because })
 }
 
+/// A host without a default route that has a usable address in each family on one device alone leaves no choice.
+fn of_only_address(situation: Situation<'_>) -> Result<Candidate, String> {
+    let look = situation.host.look;
+    let has_all = |link: LinkName| {
+        let has = |family| usable_addresses(look, link, family).iter().any(|ip| !is_link_local(*ip));
+        situation.wishes.families.iter().all(|family| has(*family))
+    };
+    let fit = look.links.iter().filter(|fact| fact.link.up && fitness(fact, situation.host).is_ok());
+    let links: Vec<LinkName> = fit.map(|fact| fact.link.name).filter(|link| has_all(*link)).collect();
+    match links[..] {
+        [link] => {
+            let because = "there is no default route, and no other device has a usable address".to_owned();
+            Ok(Candidate { link, fixed: ByFamily::default(), because })
+        }
+        [] => Err("the host has none".to_owned()),
+        _ => {
+            let names: Vec<&str> = links.iter().map(LinkName::as_str).collect();
+            Err(format!("the host has none, and {} could be meant", names.join(", ")))
+        }
+    }
+}
+
 fn default_link(situation: Situation<'_>, family: Family) -> Result<Option<LinkName>, String> {
     let routes = foreign_routes(situation).filter(|fact| {
         fact.route.destination == family.everything()
             && matches!(fact.route.kind, RouteKind::Unicast | RouteKind::Multipath)
-            && !fact.route.link.is_some_and(|link| situation.own.contains(&link))
+            && !fact.route.link.is_some_and(|link| situation.host.links.contains(&link))
     });
     routes.min_by_key(|fact| fact.metric).map(single_link).transpose()
 }
 
 fn foreign_routes<'a>(situation: Situation<'a>) -> impl Iterator<Item = &'a RouteFact> {
-    situation.look.routes.iter().filter(|fact| fact.route.protocol != PROTOCOL)
+    situation.host.look.routes.iter().filter(|fact| fact.route.protocol != PROTOCOL)
 }
 
 fn single_link(fact: &RouteFact) -> Result<LinkName, String> {
