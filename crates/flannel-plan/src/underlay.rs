@@ -118,11 +118,7 @@ impl fmt::Display for Refusal {
 
 impl fmt::Display for NoUnderlay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(NONE_WILL_DO)?;
-        for (position, refusal) in self.refused.iter().enumerate() {
-            write!(f, "{}{refusal}", if position == 0 { ": " } else { "; " })?;
-        }
-        write!(f, " (the host has {})", self.present.join("; "))
+        write!(f, "{} (the host has {})", self.why(), self.present.join("; "))
     }
 }
 
@@ -134,9 +130,10 @@ impl NoUnderlay {
         &self.hint
     }
 
-    /// Why each candidate will not do, without all that the host has.
+    /// The same as in full, without all that the host has.
     pub fn why(&self) -> String {
-        self.refused.iter().map(Refusal::to_string).collect::<Vec<_>>().join("; ")
+        let refused: Vec<String> = self.refused.iter().map(Refusal::to_string).collect();
+        format!("{NONE_WILL_DO}: {}", refused.join("; "))
     }
 }
 
@@ -191,12 +188,7 @@ pub fn choose(wishes: &Wishes, host: Host<'_>, current: Option<&Underlay>) -> Re
 
 /// What is in place goes on to be repaired, and peers to be followed: the device may come back any moment.
 fn last_in_force(last: &Underlay, none: &NoUnderlay) -> Choice {
-    let note = format!(
-        "no network interface can carry the pod network now: {}; {} stays in force; {}",
-        none.why(),
-        last.link,
-        none.hint
-    );
+    let note = format!("{}; {} stays in force; {}", none.why(), last.link, none.hint);
     Choice { underlay: last.clone(), reasons: vec![note.clone()], note: Some(note) }
 }
 

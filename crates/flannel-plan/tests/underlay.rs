@@ -562,7 +562,7 @@ fn if_no_device_will_do_the_last_one_stays_with_a_note() {
     let current = underlay("eth0", &["10.0.0.1", "fd00:1::1"]);
     let without_v6 = HOST.replace("eth0 has fd00:1::1/64", "").replace("eth0 has fe80::1/64", "");
     let kept = again(&iface(DUAL, &["eth0"]), &without_v6, &current);
-    let note = "no network interface can carry the pod network now: --iface=eth0: it has no IPv6 address; eth0 stays \
+    let note = "no network interface can carry the pod network: --iface=eth0: it has no IPv6 address; eth0 stays \
                 in force; name an interface that the host has, is up, and has an address in each family";
     assert_eq!((kept.underlay, kept.note.as_deref()), (current.clone(), Some(note)));
     let gone = "lo\n cni0\n cni0 has 10.244.1.1/24";

@@ -1,32 +1,31 @@
 //! The loop: wait for a wake-up, gather, plan, settle, report.
 
+mod judging;
+
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use flannel_kernel::watch::{Interest, OwnEntry};
-use flannel_kernel::{Kernel, LookError, Urgent};
-use flannel_plan::backend;
+use flannel_kernel::{Kernel, Urgent};
 use flannel_plan::config::NetworkConfig;
-use flannel_plan::desired;
 use flannel_plan::diff::Change;
 use flannel_plan::family::ByFamily;
 use flannel_plan::firewall::Firewall;
 use flannel_plan::inputs::{Inputs, NodeOptions};
-use flannel_plan::link_name::LinkName;
-use flannel_plan::look::{Look, Scope};
+use flannel_plan::look::Scope;
 use flannel_plan::ownership::{self, Observed};
 use flannel_plan::rules::System;
 use flannel_plan::state::{Item, Key};
-use flannel_plan::underlay::{Choice, Host, Underlay};
+use flannel_plan::underlay::{Choice, Underlay};
 use ipnet::IpNet;
 use tokio::sync::watch;
 use tracing::warn;
 
 use crate::bridge_netfilter::BridgeNetfilter;
 use crate::damper::{Advice, Damper};
-use crate::gather::{self, NotYet, Wished};
+use crate::gather::NotYet;
 use crate::identity::Identity;
 use crate::in_force::InForce;
 use crate::options::{Options, RuleOptions};
@@ -36,8 +35,10 @@ use crate::remembered::Remembered;
 use crate::report::{Pass, Reporter};
 use crate::rule_means::RuleMeans;
 use crate::store_link::{LastWord, Wanted, Word};
+use crate::trial::Trial;
 use crate::trust::Trust;
 use crate::wake::{Alarm, Wake};
+use judging::{Seen, conditions};
 
 /// Settings change without notice, and a notice may be lost: a look now and then finds it.
 const SAFETY_LOOK: Duration = Duration::from_secs(60);
@@ -63,6 +64,19 @@ pub struct Parts<K> {
     pub remembered: Remembered,
     /// Pod networks that this instance served before it was started.
     pub earlier: Vec<IpNet>,
+    /// What held before it was started, as far as that is remembered.
+    pub before: Before,
+}
+
+/// What held before a start.
+#[derive(Debug, Default)]
+pub struct Before {
+    /// Of which cluster and node what is remembered is.
+    pub origin: Option<Arc<str>>,
+    /// The net-conf and the lease.
+    pub in_force: Option<InForce>,
+    /// The external interface.
+    pub underlay: Option<Underlay>,
 }
 
 /// The loop and what it remembers.
@@ -75,6 +89,9 @@ pub struct Daemon<K> {
     damper: Damper,
     underlay: Option<Underlay>,
     planned: Option<Planned>,
+    /// Whether the store's net-conf is not followed now.
+    holds_back: bool,
+    trial: Trial,
     trust: Trust,
     retry: Option<Duration>,
 }
@@ -97,6 +114,8 @@ impl<K: Kernel> Daemon<K> {
             damper,
             underlay: None,
             planned: None,
+            holds_back: false,
+            trial: Trial::default(),
             trust: Trust::default(),
             retry: None,
         }
@@ -176,7 +195,7 @@ impl<K: Kernel> Daemon<K> {
     /// The short way where only other nodes came, went or changed; none if the whole way has to be gone.
     fn follow_peers(&mut self, word: &Word, wake: Wake, now: Instant) -> Option<Settlement> {
         let snapshot = word.snapshot.as_ref().filter(|_| wake == Wake::Store && !word.is_remembered)?;
-        let planned = self.planned.as_mut().filter(|_| self.trust.holds(now))?;
+        let planned = self.planned.as_mut().filter(|_| self.trust.holds(now) && !self.holds_back)?;
         let news = planned.news_of(snapshot)?;
         let changes = news.changes();
         self.parts.interest.write().unwrap_or_else(PoisonError::into_inner).own_entries = entries(&changes);
@@ -197,69 +216,36 @@ impl<K: Kernel> Daemon<K> {
         let trust = std::mem::take(&mut self.trust);
         self.parts.reporter.suspects.hear();
         let snapshot = word.snapshot.as_ref().ok_or_else(|| NotYet::NoWord(word.read_trouble.clone()))?;
-        let in_force = InForce::of(snapshot, self.planned.as_ref())?;
-        self.parts.reporter.tell_config(&in_force);
-        let config = &in_force.config;
+        let seen = self.judge_and_see(word, snapshot, urgent, now);
+        if seen.as_ref().is_err_and(NotYet::gave_way) {
+            self.trust = trust;
+        }
+        let (seen, held) = seen?;
+        self.holds_back = held.is_some();
+        let Seen { in_force, scope, mut firewall, look } = seen;
         let subnets = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
-        let scope = desired::scope(&self.node, config, &subnets, &self.parts.earlier);
-        let urgent = urgent.map(|urgent| (urgent, trust));
-        let (mut firewall, scope, look) = self.look(config, scope, urgent, now)?;
         firewall.notes.extend(self.bridges.notes(&look, &subnets, now));
-        let wishes = Wished { options: &self.parts.options, config, public: &snapshot.public };
-        let host = Host { look: &look, links: &scope.links, networks: &scope.networks };
-        let choice = gather::choose_underlay(&wishes, host, self.underlay.as_ref());
-        self.mind(&scope, choice.as_ref().ok().map(|choice| choice.underlay.link));
-        let underlay = self.follow(choice?);
-        let heritage = in_force.own.as_ref().or_else(|| gather::inherited_lease(snapshot, &underlay));
-        let announcement =
-            backend::announce(config, &underlay, &self.identity.macs(config, heritage, &look)?)?;
+        let choice = self.choose(&in_force, snapshot, (&scope, &look));
+        self.mind(&scope, choice.as_ref().ok().filter(|choice| held.is_none() && choice.note.is_none()));
+        let choice = choice?;
+        self.parts.reporter.tell_conditions(conditions(held.as_ref(), &choice));
+        let underlay = self.follow(choice);
+        let (announcement, _) = self.announce(&in_force, snapshot, &underlay, &look)?;
         let own = in_force.own_lease(&announcement);
-        // While the store's net-conf is not followed, nothing may be claimed by it.
-        let wanted = Wanted { announcement, config: config.clone() };
-        self.want(in_force.held_back.is_empty().then_some(wanted));
+        let wanted = Wanted { announcement, config: in_force.config.clone() };
+        self.want(held.map_or(Some(wanted), |held| held.wanted.map(|wanted| *wanted)));
         let own = own.ok_or_else(|| NotYet::NoLease(word.publish_trouble.clone()))?;
         let mut observed = ownership::observed(&scope, &look);
         drop(look);
-        let (node, config, peers) = (self.node.clone(), config.clone(), snapshot.peers.clone());
+        let (node, config, peers) = (self.node.clone(), in_force.config.clone(), snapshot.peers.clone());
         let routes = std::mem::take(&mut observed.routes);
         let inputs = Inputs { node, config, underlay, own, peers, routes, firewall };
         let before = self.replan(inputs, scope, snapshot.public)?;
         if !word.is_remembered {
-            self.parts.remembered.accept(snapshot);
+            self.parts.remembered.accept(&in_force.to_remember(snapshot));
         }
         let removal = if word.is_remembered { Admission::Unproven } else { Admission::Made };
         self.settle(before.as_ref(), observed, removal, now)
-    }
-
-    /// Looks at everything in a scope, and finds what rules are held with; the look may have a word in that.
-    fn look(
-        &mut self,
-        config: &NetworkConfig,
-        scope: Scope,
-        urgent: Option<(Urgent, Trust)>,
-        now: Instant,
-    ) -> Result<(Firewall, Scope, Look), LookError> {
-        let mut firewall = self.firewall(config, now);
-        let mut scope = Scope { system: firewall.system, ..scope };
-        let mut look = match urgent {
-            Some((urgent, trust)) => self.look_unless(&scope, urgent, trust)?,
-            None => self.parts.kernel.look(&scope)?,
-        };
-        if !self.rule_means.bears(&look.rules) {
-            firewall = self.firewall(config, now);
-            scope.system = firewall.system;
-            look = self.parts.kernel.look(&scope)?;
-        }
-        Ok((firewall, scope, look))
-    }
-
-    /// A look that gives way to news of peers, which are followed without one as if it had not begun.
-    fn look_unless(&mut self, scope: &Scope, urgent: Urgent, trust: Trust) -> Result<Look, LookError> {
-        let look = self.parts.kernel.look_unless(scope, urgent);
-        if look.as_ref().is_err_and(LookError::gave_way) {
-            self.trust = trust;
-        }
-        look
     }
 
     /// What rules are held with under a net-conf.
@@ -268,10 +254,10 @@ impl<K: Kernel> Daemon<K> {
         rules.map(|rules| self.rule_means.of(config, rules, now)).unwrap_or_default()
     }
 
-    /// Tells the watch what matters, if that is new.
-    fn mind(&self, scope: &Scope, underlay: Option<LinkName>) {
+    /// Tells the watch what matters, if that is new; every device does while there is no choice to be content with.
+    fn mind(&self, scope: &Scope, choice: Option<&Choice>) {
         let mut interest = self.parts.interest.write().unwrap_or_else(PoisonError::into_inner);
-        interest.underlay = underlay;
+        interest.underlay = choice.map(|choice| choice.underlay.link);
         interest.own_entries.clear();
         if interest.links != scope.links || interest.networks != scope.networks {
             interest.links.clone_from(&scope.links);
@@ -370,7 +356,8 @@ impl<K: Kernel> Daemon<K> {
         let now = Instant::now();
         let retry = self.retry.map(|delay| now + delay);
         let grace = self.parts.reporter.grace_ends();
-        let due = [retry, self.resync(now), self.damper.next_release(now), self.trust.ends(), grace];
+        let trial = self.trial.again().filter(|_| self.holds_back);
+        let due = [retry, self.resync(now), self.damper.next_release(now), self.trust.ends(), grace, trial];
         due.into_iter().flatten().chain([now + SAFETY_LOOK]).min().unwrap_or(now)
     }
 }

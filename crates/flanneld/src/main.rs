@@ -30,6 +30,7 @@ mod rule_means;
 mod start;
 mod stop;
 mod store_link;
+mod trial;
 mod trust;
 mod wake;
 

@@ -17,7 +17,6 @@ use crate::culprits::{Culprits, Kinds, Suspects};
 use crate::damper::Damper;
 use crate::gather::NotYet;
 use crate::http::{Health, Readiness};
-use crate::in_force::InForce;
 use crate::notify::{self, Supervisor};
 use crate::planned::Planned;
 use crate::rare_file::RareFile;
@@ -43,8 +42,8 @@ pub struct Reporter {
     outcome: Option<Outcome>,
     foreign: Vec<String>,
     standing: Standing,
-    /// Why the store's net-conf is not followed.
-    held_back: Vec<String>,
+    /// Why the store's net-conf is not followed, and what is wrong with the interface.
+    conditions: Vec<String>,
     /// The lease store, which may pass on how the node is.
     store: watch::Sender<leases::Readiness>,
     /// Who changes rules.
@@ -79,7 +78,7 @@ impl Reporter {
     ) -> Self {
         Self {
             suspects: Suspects::new(culprits),
-            held_back: Vec::new(),
+            conditions: Vec::new(),
             store,
             health,
             supervisor,
@@ -105,12 +104,9 @@ impl Reporter {
         choice.reasons.iter().for_each(|reason| debug!("{reason}"));
     }
 
-    /// Tells what becomes of a net-conf that changed.
-    pub fn tell_config(&mut self, in_force: &InForce) {
-        in_force.consequences.iter().for_each(|line| warn!("net-conf: {line}"));
-        if self.held_back != in_force.held_back {
-            self.held_back.clone_from(&in_force.held_back);
-        }
+    /// Takes what a person should know of the net-conf and the interface as they are now.
+    pub fn tell_conditions(&mut self, conditions: Vec<String>) {
+        self.conditions = conditions;
     }
 
     /// Tells what a new plan leaves out, as far as the one before did not.
@@ -188,7 +184,7 @@ impl Reporter {
         let unknown = |line: &String| !reasons.iter().any(|reason| reason.contains(line));
         reasons.extend(rivals(word, Stand::Yields).filter(unknown).collect::<Vec<_>>());
         let mut notes = notes(pass.result.as_ref().ok(), planned, word);
-        notes.extend(self.held_back.iter().map(|line| format!("net-conf: {line}")));
+        notes.extend(self.conditions.iter().cloned());
         let known: BTreeSet<&String> = self.standing.notes.iter().collect();
         notes.iter().filter(|note| !known.contains(note)).for_each(|note| warn!("{note}"));
         notes.extend(self.old_news(word, damper));

@@ -11,11 +11,12 @@ use flannel_files::{MOST_BY_HAND, MOST_BY_PROGRAM, Survives};
 use flannel_kernel::Linux;
 use flannel_kernel::firewall::rules::watch::RuleWatch;
 use flannel_kernel::watch::{Interest, Watch};
-use flannel_leases::{Readiness, Server};
+use flannel_leases::{Readiness, Server, Snapshot};
 use flannel_plan::family::ByFamily;
 use flannel_plan::look::Scope;
 use flannel_plan::report::report_path;
 use flannel_plan::subnet_env::{previous_networks, previous_subnets};
+use flannel_plan::underlay::Underlay;
 use ipnet::IpNet;
 use serde::Deserialize;
 use tokio::runtime::Runtime;
@@ -24,9 +25,10 @@ use tracing::{debug, error, info, warn};
 
 use crate::any_store::AnyStore;
 use crate::culprits::Culprits;
-use crate::daemon::{Daemon, Parts};
+use crate::daemon::{Before, Daemon, Parts};
 use crate::file_watch;
 use crate::http::{self, Health};
+use crate::in_force::InForce;
 use crate::notify::Supervisor;
 use crate::options::Options;
 use crate::rare_file::RareFile;
@@ -60,14 +62,17 @@ pub fn run(options: Options, bell: &Bell) -> anyhow::Result<()> {
     if let Some(recalled) = &recalled {
         store = store.remembering(recalled);
     }
+    let (origin, in_force) = recalled.as_ref().map(held_before).unwrap_or_default();
     let link = Link { wanted: wish, readiness, remembered: recalled, word: word.clone(), bell: bell.clone() };
     start_edge(runtime, Edge { health: Arc::clone(&health), listener, link, store })?;
     let state_file = report_path(&options.subnet_file);
-    let earlier = earlier_networks(Path::new(&state_file), Path::new(&options.subnet_file));
+    let report = last_report(Path::new(&state_file));
+    let earlier = earlier_networks(&report, Path::new(&options.subnet_file));
+    let before = Before { origin, in_force, underlay: report.inputs.map(|inputs| inputs.underlay) };
     let state_file = RareFile::new(state_file, Survives::Crash, REPORT_PAUSE);
     let reporter = Reporter::new(health, Supervisor::from_environment(), state_file, standing, culprits);
     let options = Arc::new(options);
-    let parts = Parts { options, kernel, word, wanted, interest, reporter, remembered, earlier };
+    let parts = Parts { options, kernel, word, wanted, interest, reporter, remembered, earlier, before };
     Daemon::new(parts).run(&mut Alarm::new(bell.clone()));
     Ok(())
 }
@@ -78,6 +83,11 @@ fn belongs(options: &Options, server: Server) -> Belongs {
     Belongs { subnet_file, node, store: options.store.to_string(), server }
 }
 
+/// What held by a snapshot that is remembered, and of which cluster and node that is.
+fn held_before(recalled: &Snapshot) -> (Option<Arc<str>>, Option<InForce>) {
+    (recalled.origin.clone(), InForce::of_store(recalled).ok())
+}
+
 /// The subnets that this node had before; they are asked for again.
 fn previous(subnet_file: &Path) -> ByFamily<IpNet> {
     flannel_files::read_text(subnet_file, MOST_BY_HAND)
@@ -86,8 +96,8 @@ fn previous(subnet_file: &Path) -> ByFamily<IpNet> {
 }
 
 /// The pod networks that this instance served before, or Go flannel in its place: what was left there is its own.
-fn earlier_networks(state_file: &Path, subnet_file: &Path) -> Vec<IpNet> {
-    let mut networks = reported_networks(state_file);
+fn earlier_networks(report: &Reported, subnet_file: &Path) -> Vec<IpNet> {
+    let mut networks = report.scope.as_ref().map(|scope| scope.networks.clone()).unwrap_or_default();
     let text = flannel_files::read_text(subnet_file, MOST_BY_HAND).unwrap_or_default();
     networks.extend(previous_networks(&text));
     networks.sort();
@@ -95,20 +105,24 @@ fn earlier_networks(state_file: &Path, subnet_file: &Path) -> Vec<IpNet> {
     networks
 }
 
-fn reported_networks(state_file: &Path) -> Vec<IpNet> {
-    /// The part of a report that counts here, whatever the rest of it is.
-    #[derive(Deserialize)]
-    struct Reported {
-        scope: Option<Scope>,
-    }
-    let Ok(text) = flannel_files::read(state_file, MOST_BY_PROGRAM) else { return Vec::new() };
-    match serde_json::from_slice::<Reported>(&text) {
-        Ok(Reported { scope }) => scope.map(|scope| scope.networks).unwrap_or_default(),
-        Err(error) => {
-            debug!(file = %state_file.display(), %error, "the last state report cannot be read");
-            Vec::new()
-        }
-    }
+/// The parts of an earlier run's report that count here, whatever the rest of it is.
+#[derive(Default, Deserialize)]
+struct Reported {
+    scope: Option<Scope>,
+    inputs: Option<ReportedInputs>,
+}
+
+#[derive(Deserialize)]
+struct ReportedInputs {
+    underlay: Underlay,
+}
+
+fn last_report(state_file: &Path) -> Reported {
+    let Ok(text) = flannel_files::read(state_file, MOST_BY_PROGRAM) else { return Reported::default() };
+    let report = serde_json::from_slice(&text).inspect_err(
+        |error| debug!(file = %state_file.display(), %error, "the last state report cannot be read"),
+    );
+    report.unwrap_or_default()
 }
 
 /// Rings whenever the kernel says that something may have changed.

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use flannel_lab::{Node, Signal, wait_for};
 use rustix::process::{Pid, kill_process};
 
+/// The interface that every daemon of a lab is told, unless the test is about that.
+const IFACE: [&str; 2] = ["--iface", "eth0"];
 /// What every daemon of a lab is told.
-const ARGUMENTS: [&str; 14] = [
+const ARGUMENTS: [&str; 12] = [
     "--lease-dir",
     "/var/lib/flannel-store",
-    "--iface",
-    "eth0",
     "--subnet-file",
     "/run/flannel/subnet.env",
     "--healthz-ip",
@@ -48,8 +48,18 @@ impl Daemon {
         Self::start_under(node, &[], arguments, &[])
     }
 
+    /// Starts one that is told nothing of the interface but these words.
+    pub fn start_with_iface(node: &Node, words: &[&str]) -> Self {
+        Self::spawn(node, &[], words, &[])
+    }
+
     /// Starts one under another program, with these variables in its environment.
     pub fn start_under(node: &Node, under: &[&str], arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        let arguments: Vec<&str> = IFACE.iter().chain(arguments).copied().collect();
+        Self::spawn(node, under, &arguments, variables)
+    }
+
+    fn spawn(node: &Node, under: &[&str], arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let program = flanneld_path().display().to_string();
         let words: Vec<&str> = under.iter().copied().chain([&*program]).chain(ARGUMENTS).collect();
         let words: Vec<&str> = words.into_iter().chain(arguments.iter().copied()).collect();

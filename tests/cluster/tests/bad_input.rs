@@ -73,11 +73,11 @@ fn a_net_conf_that_is_missing_or_broken_is_named_and_a_good_one_is_taken_at_once
         if code == 200 && told { Ok(()) } else { Err(format!("{code} {lines:#?}")) }
     });
     assert_eq!(wired.changes_to(&Picture::of(node)), [] as [&str; 0]);
-    node.restart_flanneld().unwrap();
-    refuses(node, &["config.json holds no net-conf"]);
-    assert_eq!(wired.changes_to(&Picture::of(node)), [] as [&str; 0]);
     cluster.write_net_conf(VXLAN).unwrap();
-    is_ready(node);
+    wait_until("the note to go", || {
+        let lines = readyz(node).1;
+        if lines == ["flanneld is ready"] { Ok(()) } else { Err(lines.join("\n")) }
+    });
     assert_eq!(wired.changes_to(&Picture::of(node)), [] as [&str; 0]);
     no_panic(&node.log());
 }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use cluster_tests::{Cluster, Picture, VXLAN_DUAL, ip_on, ping_all, readyz, state, vxlan_mac, wait_until};
+use cluster_tests::{Cluster, Picture, VXLAN_DUAL, healed, ip_on, ping_all, readyz, vxlan_mac, wait_until};
 use flannel_lab::Node;
 
 /// Waits until a node is ready and a pod of it reaches the pods of all others, both ways.
@@ -24,14 +24,16 @@ fn whole_again(cluster: &Cluster, what: &str, start: Instant) {
     nodes.iter().for_each(|node| assert_eq!(readyz(node).0, 200));
 }
 
-/// Waits until state.json names a reason.
-fn says(node: &Node, reason: &str) {
-    wait_until("state.json to say why", || {
-        let reasons = state(node)["reasons"].to_string();
-        let whole =
-            reasons.contains("no network interface can carry the pod network") && reasons.contains(reason);
-        if whole { Ok(()) } else { Err(reasons) }
+/// Waits until the node says this of its card, and is ready all the same: what is in place goes on to be repaired.
+fn says(node: &Node, words: &str) {
+    wait_until("the node to say what is wrong with its card", || {
+        let (code, lines) = readyz(node);
+        let told = lines.iter().any(|line| line.contains(words));
+        if code == 200 && told { Ok(()) } else { Err(format!("{code} {lines:#?}")) }
     });
+    let route = node.ip("route show proto 70").unwrap().lines().next().unwrap().to_owned();
+    let destination = route.split_whitespace().next().unwrap();
+    healed(node, "a route is repaired", || _ = node.ip(&format!("route del {destination}")).unwrap());
 }
 
 fn same(node: &Node, before: &Picture, what: &str) {
@@ -75,7 +77,7 @@ fn an_ipv6_address_that_goes_and_comes_back_is_used_again() {
     ip(node, &["address del fd00:10::21/64 dev eth0"]);
     wait_until("the loss to be noticed", || {
         let moved = cluster.leases().owned_by("worker1").1["PublicIPv6"] != lease.1["PublicIPv6"];
-        let told = state(node)["reasons"].to_string().contains("it has no IPv6 address");
+        let told = readyz(node).1.iter().any(|line| line.contains("it has no IPv6 address"));
         if moved || told { Ok(()) } else { Err(node.log()) }
     });
     let start = Instant::now();

@@ -1,0 +1,195 @@
+//! Which net-conf holds in a pass: the store's, or the one before it while this node cannot follow the store's.
+//!
+//! The store's is tried against the host before anything is changed for it: the interface, the backend, what others
+//! have, the kernel, the lease. Whatever fails is told, and the next pass tries again.
+
+use std::time::Instant;
+
+use flannel_kernel::{Kernel, Urgent};
+use flannel_leases::Snapshot;
+use flannel_plan::backend;
+use flannel_plan::config_change::{Verdict, judge};
+use flannel_plan::desired;
+use flannel_plan::family::ByFamily;
+use flannel_plan::firewall::Firewall;
+use flannel_plan::lease::Announcement;
+use flannel_plan::look::{Look, Scope};
+use flannel_plan::mac::Mac;
+use flannel_plan::rivals::{rival, untried};
+use flannel_plan::underlay::{self, Choice, Host, NoUnderlay, Underlay};
+use tracing::warn;
+
+use super::Daemon;
+use crate::gather::{self, NotYet, Wished};
+use crate::in_force::InForce;
+use crate::store_link::{Wanted, Word};
+
+/// What holds, and what was found of it.
+pub(super) struct Seen {
+    pub(super) in_force: InForce,
+    pub(super) scope: Scope,
+    pub(super) firewall: Firewall,
+    pub(super) look: Look,
+}
+
+/// The store's net-conf is not followed now.
+pub(super) struct Held {
+    /// Why, a line each.
+    lines: Vec<String>,
+    /// What the store should say of this node all the same: nothing, unless a lease is all that is missing.
+    pub(super) wanted: Option<Box<Wanted>>,
+}
+
+impl Held {
+    /// This node cannot follow it.
+    fn because(why: &str) -> Self {
+        Self::by_lines(vec![format!("{why}; this node cannot follow it, and the one before stays in force")])
+    }
+
+    fn by_lines(lines: Vec<String>) -> Self {
+        Self { lines, wanted: None }
+    }
+}
+
+impl From<NotYet> for Held {
+    fn from(why: NotYet) -> Self {
+        match why {
+            // What the host has is in the way of reading, and nobody's business.
+            NotYet::Underlay(none) => Self::because(&format!("{}; {}", none.why(), none.hint())),
+            why => Self::because(&why.to_string()),
+        }
+    }
+}
+
+/// What a person should know of the net-conf and the interface while they are as they are.
+pub(super) fn conditions(held: Option<&Held>, choice: &Choice) -> Vec<String> {
+    let held = held.into_iter().flat_map(|held| &held.lines).map(|line| format!("net-conf: {line}"));
+    held.chain(choice.note.clone()).collect()
+}
+
+impl<K: Kernel> Daemon<K> {
+    /// Decides what holds, looks at the kernel for it, and says why that is not what the store says.
+    pub(super) fn judge_and_see(
+        &mut self,
+        word: &Word,
+        snapshot: &Snapshot,
+        urgent: Option<Urgent>,
+        now: Instant,
+    ) -> Result<(Seen, Option<Held>), NotYet> {
+        let told = InForce::of_store(snapshot);
+        let before = self.in_force_before(snapshot);
+        let is_news = |before: &InForce| told.as_ref().map_or(true, |told| told.config != before.config);
+        let Some(before) = before.filter(is_news) else { return Ok((self.see(told?, urgent, now)?, None)) };
+        let seen = self.see(before, None, now)?;
+        let judged = told.map_err(Held::from).and_then(|told| self.judge(told, &seen, (word, snapshot), now));
+        match judged {
+            Ok(followed) => Ok((self.see(followed, None, now)?, None)),
+            Err(held) => Ok((seen, Some(held))),
+        }
+    }
+
+    /// What this daemon holds to, or held to before it was started.
+    fn in_force_before(&self, snapshot: &Snapshot) -> Option<InForce> {
+        if let Some(planned) = &self.planned {
+            return Some(InForce::of_plan(planned));
+        }
+        let before = &self.parts.before;
+        let holds = |held: &InForce| before.origin == snapshot.origin && !held.is_refuted_by(snapshot);
+        before.in_force.clone().filter(holds)
+    }
+
+    fn scope(&self, in_force: &InForce) -> Scope {
+        let subnets = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
+        desired::scope(&self.node, &in_force.config, &subnets, &self.parts.earlier)
+    }
+
+    /// Looks at everything that a net-conf asks for, and finds what rules are held with; the look may have a word in
+    /// that.
+    fn see(&mut self, in_force: InForce, urgent: Option<Urgent>, now: Instant) -> Result<Seen, NotYet> {
+        let mut firewall = self.firewall(&in_force.config, now);
+        let mut scope = Scope { system: firewall.system, ..self.scope(&in_force) };
+        let mut look = match urgent {
+            Some(urgent) => self.parts.kernel.look_unless(&scope, urgent)?,
+            None => self.parts.kernel.look(&scope)?,
+        };
+        if !self.rule_means.bears(&look.rules) {
+            firewall = self.firewall(&in_force.config, now);
+            scope.system = firewall.system;
+            look = self.parts.kernel.look(&scope)?;
+        }
+        Ok(Seen { in_force, scope, firewall, look })
+    }
+
+    /// Whether this node can follow the store's net-conf; gives it back, with the lease, if so.
+    fn judge(
+        &mut self,
+        told: InForce,
+        seen: &Seen,
+        (word, snapshot): (&Word, &Snapshot),
+        now: Instant,
+    ) -> Result<InForce, Held> {
+        let consequences = self.consequences(&told, &seen.in_force)?;
+        let scope = self.scope(&told);
+        let choice = self.choose(&told, snapshot, (&scope, &seen.look)).map_err(NotYet::from)?;
+        let heir = InForce { own: told.own.clone().or_else(|| seen.in_force.own.clone()), ..told.clone() };
+        let (announcement, macs) = self.announce(&heir, snapshot, &choice.underlay, &seen.look)?;
+        let devices = backend::tunnels(&told.config, &self.node, &choice.underlay, &macs);
+        let devices = devices.map_err(NotYet::from)?;
+        if let Some(rival) = rival(&devices, &scope, &seen.look) {
+            return Err(Held::because(&rival.to_string()));
+        }
+        let untried = untried(&devices, &scope, &seen.look);
+        if let Some(why) = self.trial.failure(&untried, &mut self.parts.kernel, now) {
+            return Err(Held::because(&why));
+        }
+        if told.own_lease(&announcement).is_none() {
+            let why = NotYet::NoLease(word.publish_trouble.clone());
+            let lines = vec![format!("{why}; the one before stays in force until then")];
+            let wanted = Wanted { announcement, config: told.config };
+            return Err(Held { lines, wanted: Some(Box::new(wanted)) });
+        }
+        consequences.iter().for_each(|line| warn!("net-conf: {line}"));
+        Ok(told)
+    }
+
+    /// What it means for running pods; after a start nobody can tell any more.
+    fn consequences(&self, told: &InForce, before: &InForce) -> Result<Vec<String>, Held> {
+        let Some(own) = before.own.as_ref().filter(|_| self.planned.is_some()) else { return Ok(Vec::new()) };
+        match judge(&before.config, &told.config, &own.subnets) {
+            Verdict::Follow(consequences) => Ok(consequences),
+            Verdict::Restart(lines) => Err(Held::by_lines(lines)),
+        }
+    }
+
+    /// Chooses the external interface for a net-conf. The one in use stays, also that of an earlier run.
+    pub(super) fn choose(
+        &self,
+        in_force: &InForce,
+        snapshot: &Snapshot,
+        (scope, look): (&Scope, &Look),
+    ) -> Result<Choice, NoUnderlay> {
+        let (options, config) = (&self.parts.options, &in_force.config);
+        let wished = Wished { options, config, public: &snapshot.public };
+        let host = Host { look, links: &scope.links, networks: &scope.networks };
+        let earlier = || {
+            let own = snapshot.own.as_deref().or(in_force.own.as_ref());
+            let leased = own.and_then(|own| underlay::announced_from(&own.announcement.public, look));
+            leased.or_else(|| self.parts.before.underlay.clone())
+        };
+        let current = self.underlay.clone().or_else(earlier);
+        gather::choose_underlay(&wished, host, current.as_ref())
+    }
+
+    /// What this node says of itself under a net-conf, and the hardware addresses in it.
+    pub(super) fn announce(
+        &mut self,
+        in_force: &InForce,
+        snapshot: &Snapshot,
+        underlay: &Underlay,
+        look: &Look,
+    ) -> Result<(Announcement, ByFamily<Mac>), NotYet> {
+        let heritage = in_force.own.as_ref().or_else(|| gather::inherited_lease(snapshot, underlay));
+        let macs = self.identity.macs(&in_force.config, heritage, look)?;
+        Ok((backend::announce(&in_force.config, underlay, &macs)?, macs))
+    }
+}
