@@ -50,6 +50,13 @@ pub struct PodNetwork {
 }
 
 impl PodNetwork {
+    /// Whether an address may be a pod's: one of the subnets that nodes can be given.
+    pub fn is_for_pods(&self, address: IpAddr) -> bool {
+        let last = IpNet::new(self.subnet_max, self.subnet_len);
+        let up_to_last = address <= self.subnet_max || last.is_ok_and(|last| last.contains(&address));
+        self.network.contains(&address) && address >= self.subnet_min && up_to_last
+    }
+
     /// Whether somebody else gives nodes their parts, of any size: then a "part" here is the whole.
     pub fn is_given_out_elsewhere(&self) -> bool {
         self.subnet_len == self.network.prefix_len()

@@ -14,6 +14,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::config::PodNetwork;
 use crate::family::{ByFamily, Family};
 use crate::inputs::HostRoute;
 use crate::link_name::LinkName;
@@ -65,8 +66,10 @@ pub struct Host<'a> {
     pub look: &'a Look,
     /// The devices that are ours by name.
     pub links: &'a [LinkName],
-    /// The pod networks: a device with an address of theirs leads to pods, not to nodes.
-    pub networks: &'a [IpNet],
+    /// The pod networks: a device with an address that may be a pod's leads to pods, not to nodes.
+    pub networks: &'a ByFamily<PodNetwork>,
+    /// This node's own parts of them.
+    pub own: ByFamily<IpNet>,
 }
 
 /// The device that was chosen.

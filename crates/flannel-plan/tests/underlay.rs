@@ -4,6 +4,7 @@
 
 use std::net::IpAddr;
 
+use flannel_plan::config::NetworkConfig;
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::inputs::HostRoute;
 use flannel_plan::link_name::LinkName;
@@ -117,11 +118,20 @@ fn underlay(link: &str, addresses: &[&str]) -> Underlay {
 
 const OWN: &str = "flannel.1";
 
-const PODS: &str = "10.244.0.0/16";
+const PODS: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}"#;
 
 fn choose_on(wishes: &Wishes, look: &Look, current: Option<&Underlay>) -> Result<Choice, NoUnderlay> {
-    let (links, networks) = ([name(OWN)], [PODS.parse().unwrap()]);
-    choose(wishes, Host { look, links: &links, networks: &networks }, current)
+    choose_in(&NetworkConfig::parse(PODS).unwrap(), wishes, look, current)
+}
+
+fn choose_in(
+    config: &NetworkConfig,
+    wishes: &Wishes,
+    look: &Look,
+    current: Option<&Underlay>,
+) -> Result<Choice, NoUnderlay> {
+    let own = ByFamily { v4: Some("10.244.1.0/24".parse().unwrap()), v6: None };
+    choose(wishes, Host { look, links: &[name(OWN)], networks: &config.networks, own }, current)
 }
 
 fn chosen(wishes: &Wishes, look: &Look) -> Choice {
@@ -500,6 +510,22 @@ fn a_device_that_leads_to_pods_is_never_taken() {
         refusals(&iface(V4, &["10.244.1.1"]), &look),
         ["--iface=10.244.1.1 is cni0: it has 10.244.1.1, an address of the pod network: it leads to pods"]
     );
+}
+
+#[test]
+fn a_pod_network_that_holds_the_nodes_takes_their_addresses_only_where_it_gives_them_out() {
+    let wide = r#"{"Network":"10.0.0.0/8","SubnetMin":"10.244.0.0","Backend":{"Type":"vxlan"}}"#;
+    let look =
+        host("eth0\n eth0 has 10.0.0.1/24\n cni0\n cni0 has 10.244.1.1/24\n old0\n old0 has 10.250.1.1/24");
+    let chosen = |config: &NetworkConfig, link: &str| {
+        choose_in(config, &iface(V4, &[link]), &look, None).map(|choice| choice.underlay.link).ok()
+    };
+    let given_out = NetworkConfig::parse(wide).unwrap();
+    assert_eq!(chosen(&given_out, "eth0"), Some(name("eth0")));
+    assert_eq!((chosen(&given_out, "cni0"), chosen(&given_out, "old0")), (None, None));
+    let elsewhere = NetworkConfig::parse_without_subnets(wide).unwrap();
+    assert_eq!(chosen(&elsewhere, "eth0"), Some(name("eth0")));
+    assert_eq!(chosen(&elsewhere, "cni0"), None, "this node's own");
 }
 
 #[test]

@@ -140,9 +140,15 @@ pub(super) fn fitness(fact: &LinkFact, host: Host<'_>) -> Result<(), String> {
 
 fn address_of_pods(host: Host<'_>, link: LinkName) -> Option<IpAddr> {
     let addresses = host.look.addresses.iter().filter(|fact| fact.link == link);
-    addresses
-        .map(|fact| fact.address.addr())
-        .find(|address| host.networks.iter().any(|network| network.contains(address)))
+    let is_pods = |address: &IpAddr| {
+        let family = Family::of(*address);
+        host.own.get(family).is_some_and(|own| own.contains(address))
+            || host.networks.get(family).is_some_and(|network| {
+                // Where somebody else gives out subnets, nobody can say which are not.
+                network.is_for_pods(*address) && !network.is_given_out_elsewhere()
+            })
+    };
+    addresses.map(|fact| fact.address.addr()).find(is_pods)
 }
 
 /// Whether a device has the looks of a pod's cable or of the bridge that pods hang on: no address that it has counts

@@ -170,7 +170,8 @@ impl<K: Kernel> Daemon<K> {
     ) -> Result<Choice, NoUnderlay> {
         let (options, config) = (&self.parts.options, &in_force.config);
         let wished = Wished { options, config, public: &snapshot.public };
-        let host = Host { look, links: &scope.links, networks: &scope.networks };
+        let own = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
+        let host = Host { look, links: &scope.links, networks: &config.networks, own };
         let earlier = || {
             let own = snapshot.own.as_deref().or(in_force.own.as_ref());
             let leased = own.and_then(|own| underlay::announced_from(&own.announcement.public, look));
