@@ -24,12 +24,12 @@ fn parse(text: &str, folder: &Path, url: Option<Server>) -> Result<Access, Strin
     let documents = YamlLoader::load_from_str(text).map_err(|cause| format!("it is not YAML: {cause}"))?;
     let document = documents.first().ok_or("it is empty")?;
     let context = current(document)?;
-    let cluster =
-        match named(document, "clusters", "cluster", text_of(context, "cluster").unwrap_or_default()) {
-            Err(_) if url.is_some() => &Yaml::BadValue,
-            found => found?,
-        };
-    let user = match text_of(context, "user") {
+    let cluster = text_of(context, "cluster")?.unwrap_or_default();
+    let cluster = match named(document, "clusters", "cluster", cluster) {
+        Err(_) if url.is_some() => &Yaml::BadValue,
+        found => found?,
+    };
+    let user = match text_of(context, "user")? {
         Some(name) => named(document, "users", "user", name)?,
         None => &Yaml::BadValue,
     };
@@ -39,7 +39,7 @@ fn parse(text: &str, folder: &Path, url: Option<Server>) -> Result<Access, Strin
             Some(url) => url,
             None => server(cluster)?,
         },
-        server_name: text_of(cluster, "tls-server-name").map(str::to_owned),
+        server_name: text_of(cluster, "tls-server-name")?.map(str::to_owned),
         trust: part.trust(cluster)?,
         certificate: part.certificate(user)?,
         credentials: part.credentials(user)?,
@@ -47,15 +47,15 @@ fn parse(text: &str, folder: &Path, url: Option<Server>) -> Result<Access, Strin
 }
 
 fn server(cluster: &Yaml) -> Result<Server, String> {
-    if text_of(cluster, "proxy-url").is_some() {
+    if text_of(cluster, "proxy-url")?.is_some() {
         return Err("it names a proxy (proxy-url), and flannel does not use one: remove it".to_owned());
     }
-    let server = text_of(cluster, "server").ok_or("its cluster has no `server`")?;
+    let server = text_of(cluster, "server")?.ok_or("its cluster has no `server`")?;
     server.parse().map_err(|wrong: KubernetesError| wrong.to_string())
 }
 
 fn current(document: &Yaml) -> Result<&Yaml, String> {
-    let name = text_of(document, "current-context")
+    let name = text_of(document, "current-context")?
         .ok_or("it has no current-context: choose one with `kubectl config use-context`")?;
     named(document, "contexts", "context", name)
 }
@@ -65,13 +65,18 @@ fn named<'a>(document: &'a Yaml, list: &str, inside: &str, name: &str) -> Result
     let entries = document[list].as_vec().map(Vec::as_slice).unwrap_or_default();
     entries
         .iter()
-        .find(|entry| text_of(entry, "name") == Some(name))
+        .find(|entry| text_of(entry, "name") == Ok(Some(name)))
         .map(|entry| &entry[inside])
         .ok_or_else(|| format!("it has no entry {name:?} in {list}"))
 }
 
-fn text_of<'a>(yaml: &'a Yaml, key: &str) -> Option<&'a str> {
-    yaml[key].as_str().filter(|text| !text.is_empty())
+/// The text of a field, if it has any. A number is none, as for kubectl: it may have lost zeros by being read as one.
+fn text_of<'a>(yaml: &'a Yaml, key: &str) -> Result<Option<&'a str>, String> {
+    match &yaml[key] {
+        Yaml::BadValue | Yaml::Null => Ok(None),
+        Yaml::String(text) => Ok(Some(text.as_str()).filter(|text| !text.is_empty())),
+        _ => Err(format!("{key} is no text: put it in quotes")),
+    }
 }
 
 /// Reads parts of a kubeconfig; paths in it begin at its own folder.
@@ -87,13 +92,13 @@ impl Part<'_> {
     /// PEM text, inside or in a file; what is inside counts where both are given.
     fn material(&self, yaml: &Yaml, key: &str) -> Result<Option<Material>, String> {
         let inline = format!("{key}-data");
-        if let Some(encoded) = text_of(yaml, &inline) {
+        if let Some(encoded) = text_of(yaml, &inline)? {
             let decoded =
                 STANDARD.decode(encoded.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
             let pem = decoded.ok_or_else(|| format!("{inline} is not PEM in base64"))?;
             return Ok(Some(Material::Inline(Secret::new(pem))));
         }
-        Ok(text_of(yaml, key).map(|path| Material::File(self.path(path))))
+        Ok(text_of(yaml, key)?.map(|path| Material::File(self.path(path))))
     }
 
     fn trust(&self, cluster: &Yaml) -> Result<Trust, String> {
@@ -121,18 +126,21 @@ impl Part<'_> {
                 ));
             }
         }
-        if let Some(path) = text_of(user, "tokenFile") {
+        if let Some(path) = text_of(user, "tokenFile")? {
             return Ok(Credentials::TokenFile(self.path(path)));
         }
-        if let Some(token) = text_of(user, "token") {
+        if let Some(token) = text_of(user, "token")? {
             return Ok(Credentials::Token(Secret::new(token)));
         }
-        Ok(match (text_of(user, "username"), text_of(user, "password")) {
-            (Some(name), Some(password)) => {
-                Credentials::Password { user: name.to_owned(), password: Secret::new(password) }
-            }
-            _ => Credentials::Nothing,
-        })
+        match (text_of(user, "username")?, text_of(user, "password")?) {
+            // As in Go, a user may have no password.
+            (Some(name), password) => Ok(Credentials::Password {
+                user: name.to_owned(),
+                password: Secret::new(password.unwrap_or_default()),
+            }),
+            (None, Some(_)) => Err("its user has a password but no username".to_owned()),
+            (None, None) => Ok(Credentials::Nothing),
+        }
     }
 }
 
@@ -185,6 +193,24 @@ mod tests {
         assert_eq!(access.trust, Trust::Authority(Material::Inline(Secret::new("PEM"))));
         let wrong = read(&format!("{SERVER}\n    certificate-authority-data: '%'"), "token: t").unwrap_err();
         assert_eq!(wrong, "certificate-authority-data is not PEM in base64");
+    }
+
+    #[test]
+    fn what_shows_who_we_are_is_used_or_an_error_and_never_nothing() {
+        for field in ["token: 0123456789", "token: 1e5", "token: true", "tokenFile: 7", "username: 42"] {
+            let key = field.split(':').next().unwrap();
+            assert_eq!(read(SERVER, field).unwrap_err(), format!("{key} is no text: put it in quotes"));
+        }
+        let wrong = read(SERVER, "username: me\n    password: 0042").unwrap_err();
+        assert_eq!(wrong, "password is no text: put it in quotes");
+        assert!(read(SERVER, "password: alone").unwrap_err().contains("no username"));
+        let user = Credentials::Password { user: "me".to_owned(), password: Secret::new("") };
+        assert_eq!(read(SERVER, "username: me").unwrap().credentials, user);
+        assert_eq!(
+            read(SERVER, "token: '0123'").unwrap().credentials,
+            Credentials::Token(Secret::new("0123"))
+        );
+        assert_eq!(read(SERVER, "token: null").unwrap().credentials, Credentials::Nothing);
     }
 
     #[test]
