@@ -153,6 +153,7 @@ pub(super) fn node(n: usize, version: &str) -> Node {
             resource_version: version.to_owned(),
             creation_timestamp: None,
             annotations: annotations.into(),
+            managed_fields: Vec::new(),
         }),
         spec: Some(NodeSpec { pod_cidr: cidr.clone(), pod_cidrs: vec![cidr] }),
     }

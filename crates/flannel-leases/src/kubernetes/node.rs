@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use flannel_plan::annotations::AnnotationPrefix;
 
-use super::wire;
+use super::wire::{self, ManagedFields};
 
 /// What a Node object says, or its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,6 +20,8 @@ pub(super) struct Node {
     pub annotations: BTreeMap<String, String>,
     /// Its subnets; none if only its metadata is known.
     pub pod_cidrs: Option<PodCidrs>,
+    /// Whether it may have subnets: its metadata tell which fields were ever set.
+    pub may_have_subnets: bool,
 }
 
 /// The two fields in which a Node object says its subnets.
@@ -50,6 +52,14 @@ impl Node {
             since: u64::try_from(since).unwrap_or(0),
             annotations: metadata.annotations,
             pod_cidrs: None,
+            may_have_subnets: may_have_subnets(&metadata.managed_fields),
         }
     }
+}
+
+/// Whether somebody has set the subnets, or nobody keeps account of it.
+fn may_have_subnets(managed: &[ManagedFields]) -> bool {
+    const NAME: &[u8] = b"\"f:podCIDR\"";
+    let mut fields = managed.iter().flat_map(|managed| &managed.fields);
+    managed.is_empty() || fields.any(|fields| fields.raw.windows(NAME.len()).any(|name| name == NAME))
 }

@@ -133,7 +133,8 @@ impl Nodes {
             None if subnets_are_known || !is_managed => None,
             None => match self.remembered.subnets.remove(&(node.name.as_str().into(), node.since)) {
                 Some(subnets) => Some(Ok(subnets)),
-                None => return News::Incomplete,
+                None if node.may_have_subnets => return News::Incomplete,
+                None => None,
             },
         };
         self.put_other(&node, subnets)
@@ -141,7 +142,7 @@ impl Nodes {
 
     fn put_own(&mut self, node: Node) -> News {
         let known = self.own.as_ref().filter(|own| own.uid == node.uid);
-        if node.pod_cidrs.is_none() && known.is_none_or(|own| !own.has_subnets()) {
+        if node.pod_cidrs.is_none() && known.is_none_or(|own| !own.has_subnets() && node.may_have_subnets) {
             return News::Incomplete;
         }
         match &mut self.own {

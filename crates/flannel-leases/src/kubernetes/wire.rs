@@ -42,6 +42,22 @@ pub(super) struct ObjectMeta {
     pub creation_timestamp: Option<Time>,
     #[prost(btree_map = "string, string", tag = "12")]
     pub annotations: BTreeMap<String, String>,
+    #[prost(message, repeated, tag = "17")]
+    pub managed_fields: Vec<ManagedFields>,
+}
+
+/// Which fields of an object somebody has set.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ManagedFields {
+    #[prost(message, optional, tag = "7")]
+    pub fields: Option<Fields>,
+}
+
+/// Their names, as JSON.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Fields {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub raw: Bytes,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]

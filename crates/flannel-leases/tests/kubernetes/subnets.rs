@@ -28,6 +28,33 @@ fn events(stage: &Stage<'_>, node: &str) -> Vec<Value> {
 
 #[tokio::test]
 #[ignore = "needs a Kubernetes API server"]
+async fn a_peer_without_a_pod_cidr_is_read_when_it_gets_one_and_not_at_each_heartbeat() {
+    let stage = Stage::new(shared(), V4);
+    stage.add("w1", &["10.244.1.0/24"]);
+    let annotations = json!({
+        stage.key("backend-data"): "null", stage.key("backend-type"): "host-gw",
+        stage.key("kube-subnet-manager"): "true", stage.key("public-ip"): "10.0.0.2",
+    });
+    stage.add_annotated("w2", &[], &annotations);
+    stage.add_annotated("w3", &["10.244.3.0/24"], &annotations);
+    let mut store = stage.store("w1");
+    assert_eq!(peers(&next(&mut store).await.unwrap()), ["w3"]);
+    for n in 10..15 {
+        stage.patch("w2", &json!({ "metadata": { "labels": { "heartbeat": n.to_string() } } }));
+        // What is heard of another one later shows that the heartbeat has been heard.
+        stage.annotate("w3", "public-ip", format!("10.0.0.{n}"));
+        let address = Some([10, 0, 0, n].into());
+        until(&mut store, |snapshot| snapshot.peers[0].announcement.public.v4 == address).await;
+    }
+    stage.patch("w2", &json!({ "spec": { "podCIDR": "10.244.2.0/24", "podCIDRs": ["10.244.2.0/24"] } }));
+    until(&mut store, |snapshot| peers(snapshot) == ["w2", "w3"]).await;
+    let asked = stage.cluster.asked_by_flannel();
+    let reads = asked.iter().filter(|(verb, path, _)| verb == "get" && *path == stage.path("w2"));
+    assert_eq!(reads.count(), 1);
+}
+
+#[tokio::test]
+#[ignore = "needs a Kubernetes API server"]
 async fn a_pod_cidr_that_comes_late_is_waited_for() {
     let stage = Stage::new(shared(), V4);
     stage.add("w1", &[]);

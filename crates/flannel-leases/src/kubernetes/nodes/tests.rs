@@ -21,6 +21,7 @@ fn metadata(name: &str, uid: &str, n: u8) -> Node {
         since: 7,
         annotations: to_annotations(&announcement(n), &AnnotationPrefix::default(), &ByFamily::default()),
         pod_cidrs: None,
+        may_have_subnets: true,
     }
 }
 
@@ -57,6 +58,20 @@ fn metadata_is_enough_for_a_node_that_was_read_whole() {
     let gone = metadata("a", "1", 2);
     assert_eq!((nodes.remove(&gone), nodes.remove(&gone)), (News::Changed, News::Nothing));
     assert_eq!(leases(&nodes), [lease("b", 3)]);
+}
+
+#[test]
+fn a_node_that_never_got_a_subnet_is_not_read_whole_for_its_heartbeats() {
+    let mut nodes = nodes();
+    let without = |name: &str| Node { may_have_subnets: false, ..metadata(name, "1", 1) };
+    assert_eq!((nodes.put(without("a")), nodes.put(without("a"))), (News::Nothing, News::Nothing));
+    assert_eq!(nodes.put(metadata("a", "1", 1)), News::Incomplete);
+    // This node itself is read once, and then when it has got one.
+    assert_eq!(nodes.put(without("own")), News::Incomplete);
+    let none = Some(PodCidrs::default());
+    assert_eq!(nodes.put(Node { pod_cidrs: none, ..without("own") }), News::Changed);
+    assert_eq!(nodes.put(without("own")), News::Nothing);
+    assert_eq!(nodes.put(metadata("own", "1", 1)), News::Incomplete);
 }
 
 #[test]
