@@ -9,9 +9,9 @@ type Of = std::collections::BTreeMap<String, String>;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(recalled) = serde_json::from_slice::<Recalled<Of>>(bytes) else { return };
-    let Recalled { of, origin, config, own, public, peers, .. } = &recalled;
-    let origin = origin.as_deref();
-    let kept = Kept { format: FORMAT, of, origin, config, own, public, peers: &peers.leases };
+    let Recalled { of, origin, version, config, own, public, peers, .. } = &recalled;
+    let (origin, version) = (origin.as_deref(), version.as_deref());
+    let kept = Kept { format: FORMAT, of, origin, version, config, own, public, peers: &peers.leases };
     let again = serde_json::to_vec(&kept).expect("what was read can be written");
     let again: Recalled<Of> = serde_json::from_slice(&again).expect("and read");
     assert_eq!(again.peers.left_out, [] as [&str; 0]);

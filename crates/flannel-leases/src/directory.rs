@@ -168,6 +168,8 @@ fn snapshot(reading: &Reading, dir: &Path, owner: &str) -> Snapshot {
     let public = ByFamily::default();
     Snapshot {
         origin: None,
+        version: None,
+        is_stale: false,
         own,
         own_is_damaged,
         rival: None,

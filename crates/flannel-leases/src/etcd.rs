@@ -267,6 +267,8 @@ impl Etcd {
         let holder = rivals.map(|(name, _)| self.rival(name, Stand::Yields));
         Snapshot {
             origin: self.table.origin(),
+            version: None,
+            is_stale: false,
             own: own.and_then(|(_, entry)| entry.lease.clone()),
             own_is_damaged: own.is_some_and(|(_, entry)| entry.fault.is_some() || title != Some(Title::Own)),
             rival: holder.or_else(|| self.intruder.as_ref().map(|intruder| intruder.rival.clone())),

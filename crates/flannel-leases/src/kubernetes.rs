@@ -16,6 +16,7 @@ mod fake;
 mod follow;
 mod identity;
 mod kubeconfig;
+mod list;
 mod net_conf;
 mod node;
 mod nodes;
@@ -27,6 +28,7 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod unpack;
 mod wire;
 
 use std::path::PathBuf;
@@ -46,6 +48,7 @@ use client::Client;
 use condition::{Teller, Word};
 use follow::Follower;
 use identity::Identity;
+use list::Age;
 use net_conf::NetConf;
 use nodes::{Memory, Nodes};
 use own::OwnLease;
@@ -88,6 +91,8 @@ pub struct Kubernetes {
     patience: Duration,
     /// How long a watch may say nothing.
     silence: Duration,
+    /// How new the first list must be.
+    age: Age,
     tasks: JoinSet<()>,
     /// The last announcement that is on the node.
     published: Option<Announcement>,
@@ -119,6 +124,7 @@ impl Kubernetes {
             words: options.set_condition.then(|| watch::Sender::new(None)),
             patience: PATIENCE,
             silence: follow::SILENCE,
+            age: Age::default(),
             tasks: JoinSet::new(),
             published: None,
             complaint: Complaint::default(),
@@ -141,6 +147,12 @@ impl Kubernetes {
         self
     }
 
+    /// Has the nodes listed as they are, however dear that is for the API server: for whoever looks once.
+    #[must_use]
+    pub fn asking_for_the_newest(self) -> Self {
+        Self { age: Age::Newest, ..self }
+    }
+
     /// What the API server is known by before it has said a word.
     pub fn server(&self) -> Server {
         self.client.identity()
@@ -160,7 +172,7 @@ impl Kubernetes {
             self.tasks.spawn(teller.run());
         }
         let (prefix, silence) = (self.prefix.clone(), self.silence);
-        self.tasks.spawn(Follower { client, board, identity, prefix, silence }.run());
+        self.tasks.spawn(Follower { client, board, identity, prefix, silence }.run(self.age.clone()));
     }
 
     /// All that is known now; none before all nodes were listed.
@@ -180,6 +192,8 @@ impl Kubernetes {
         faults.extend(nodes.faults());
         Some(Snapshot {
             origin: nodes.origin(),
+            version: state.version.clone(),
+            is_stale: state.fence.is_some(),
             config: config.cloned(),
             own: own.lease,
             own_is_damaged: own.is_damaged,

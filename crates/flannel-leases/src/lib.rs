@@ -68,6 +68,10 @@ pub enum Readiness {
 pub struct Snapshot {
     /// Of which cluster and node this is: see [`LeaseStore::origin`].
     pub origin: Option<Arc<str>>,
+    /// How new it is, in the store's own words; none where a store is always asked for the newest.
+    pub version: Option<Arc<str>>,
+    /// Whether it may be older than what the kernel was made by: what it lacks is not known to be gone.
+    pub is_stale: bool,
     /// The config in force, or why there has been none so far.
     pub config: Result<NetworkConfig, Fault>,
     /// This node's own lease; none while it has none that fits the config, and must publish to get one.

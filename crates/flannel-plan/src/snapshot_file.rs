@@ -25,6 +25,8 @@ pub struct Kept<'a, Of> {
     pub of: &'a Of,
     /// Of which cluster and node it is, by the store's own word.
     pub origin: Option<&'a str>,
+    /// How new it is, by the store's own word.
+    pub version: Option<&'a str>,
     /// The net-conf.
     pub config: &'a NetworkConfig,
     /// This node's own lease.
@@ -44,6 +46,8 @@ pub struct Recalled<Of> {
     pub of: Of,
     /// Of which cluster and node it is, by the store's own word.
     pub origin: Option<Arc<str>>,
+    /// How new it is, by the store's own word.
+    pub version: Option<Arc<str>>,
     /// The net-conf.
     pub config: NetworkConfig,
     /// This node's own lease.

@@ -194,7 +194,7 @@ impl<K: Kernel> Daemon<K> {
 
     /// The short way where only other nodes came, went or changed; none if the whole way has to be gone.
     fn follow_peers(&mut self, word: &Word, wake: Wake, now: Instant) -> Option<Settlement> {
-        let snapshot = word.snapshot.as_ref().filter(|_| wake == Wake::Store && !word.is_remembered)?;
+        let snapshot = word.snapshot.as_ref().filter(|_| wake == Wake::Store && word.is_proof())?;
         let planned = self.planned.as_mut().filter(|_| self.trust.holds(now) && !self.holds_back)?;
         let news = planned.news_of(snapshot)?;
         let changes = news.changes();
@@ -241,10 +241,10 @@ impl<K: Kernel> Daemon<K> {
         let routes = std::mem::take(&mut observed.routes);
         let inputs = Inputs { node, config, underlay, own, peers, routes, firewall };
         let before = self.replan(inputs, scope, snapshot.public)?;
-        if !word.is_remembered {
+        if word.is_proof() {
             self.parts.remembered.accept(&in_force.to_remember(snapshot));
         }
-        let removal = if word.is_remembered { Admission::Unproven } else { Admission::Made };
+        let removal = if word.is_proof() { Admission::Made } else { Admission::Unproven };
         self.settle(before.as_ref(), observed, removal, now)
     }
 

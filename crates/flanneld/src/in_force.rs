@@ -96,6 +96,8 @@ mod tests {
     fn snapshot(own: Option<Lease>, peers: &[Lease]) -> Snapshot {
         Snapshot {
             origin: None,
+            version: None,
+            is_stale: false,
             config: Err(Fault { file: PathBuf::from("config.json"), reason: "holds no net-conf".to_owned() }),
             own: own.map(Arc::new),
             own_is_damaged: false,

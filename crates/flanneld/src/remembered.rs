@@ -77,10 +77,18 @@ impl Remembered {
         });
         let told = told.ok().filter(|told| told.format == FORMAT && self.of.may_be(&told.of))?;
         name_left_out(path, &told.peers.left_out);
-        let (config, own) = (Ok(told.config), Some(told.own));
-        let (origin, public, peers) = (told.origin, told.public, told.peers.leases);
-        let (own_is_damaged, rival, faults) = (false, None, Vec::new());
-        Some(Snapshot { origin, config, own, own_is_damaged, rival, public, peers, faults })
+        Some(Snapshot {
+            origin: told.origin,
+            version: told.version,
+            is_stale: true,
+            config: Ok(told.config),
+            own: Some(told.own),
+            own_is_damaged: false,
+            rival: None,
+            public: told.public,
+            peers: told.peers.leases,
+            faults: Vec::new(),
+        })
     }
 
     /// Notes a snapshot that a plan was made of and that came from the store itself.
@@ -104,8 +112,9 @@ impl Remembered {
             let snapshot = self.accepted.as_ref()?;
             // While the store has no net-conf or no lease for this node, the last time that it had is worth more.
             let (config, own) = (snapshot.config.as_ref().ok()?, snapshot.own.as_deref()?);
-            let (origin, public, peers) = (snapshot.origin.as_deref(), &snapshot.public, &*snapshot.peers);
-            Some(Kept { format: FORMAT, of: &self.of, origin, config, own, public, peers })
+            let (origin, version) = (snapshot.origin.as_deref(), snapshot.version.as_deref());
+            let (of, public, peers) = (&self.of, &snapshot.public, &*snapshot.peers);
+            Some(Kept { format: FORMAT, of, origin, version, config, own, public, peers })
         };
         let Err(error) = self.file.write_if_due(content) else { return };
         let file = self.file.path().display();

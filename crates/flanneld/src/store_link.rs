@@ -60,6 +60,13 @@ impl Word {
     }
 }
 
+impl Word {
+    /// Whether what it lacks is gone: it is neither remembered nor old.
+    pub fn is_proof(&self) -> bool {
+        !self.is_remembered && self.snapshot.as_ref().is_some_and(|snapshot| !snapshot.is_stale)
+    }
+}
+
 impl LastWord {
     /// A copy of it; a snapshot is shared, not copied.
     pub fn get(&self) -> Word {

@@ -1,12 +1,12 @@
 //! What the task that follows the API server has found, for the store that hands it out.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 use tracing::{debug, info};
 
 use super::error::KubernetesError;
-use super::nodes::{Memory, News, Nodes, replace};
+use super::nodes::{Memory, News, Nodes, number, replace};
 use super::own::Own;
 
 /// What is known of the cluster, and whether it is up to date.
@@ -35,6 +35,10 @@ pub(super) struct State {
     pub nodes: Option<Nodes>,
     /// Whether all nodes have been listed once.
     pub is_whole: bool,
+    /// Up to which version the nodes are known.
+    pub version: Option<Arc<str>>,
+    /// Which version they must be known up to before they are a proof that others are gone.
+    pub fence: Option<u64>,
     /// Why the API server cannot be read now, until somebody has taken it.
     pub trouble: Option<KubernetesError>,
     /// The words of that, for as long as it lasts.
@@ -90,6 +94,16 @@ impl Board {
             nodes.note_own(own);
             News::Changed
         });
+    }
+
+    /// Notes up to which version the nodes are known.
+    pub(super) fn reach(&self, version: &str) {
+        let mut state = self.look();
+        state.version = Some(version.into());
+        if state.fence.take_if(|fence| number(version) >= *fence).is_some() {
+            drop(state);
+            self.ring();
+        }
     }
 
     /// Tells whoever listens to look again.

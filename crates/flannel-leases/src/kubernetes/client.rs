@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
+use http::header::{
+    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT,
+};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -17,6 +19,7 @@ use tokio::time::timeout;
 use super::access::{Access, Credentials};
 use super::connection;
 use super::error::KubernetesError;
+use super::unpack::Unpacked;
 use super::{tls, wire};
 use crate::Server;
 
@@ -94,13 +97,31 @@ impl Client {
 
     /// Asks for something that goes on, over a connection of its own.
     pub(super) async fn stream(&self, call: &Call) -> Result<Incoming, KubernetesError> {
+        Ok(self.send(call, self.request(call)?).await?.into_body())
+    }
+
+    /// Asks for something that goes on for long, and may come packed.
+    pub(super) async fn list(&self, call: &Call) -> Result<Unpacked, KubernetesError> {
+        let mut request = self.request(call)?;
+        request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
+        let answer = self.send(call, request).await?;
+        let is_packed = answer.headers().get(CONTENT_ENCODING).is_some_and(|form| form == "gzip");
+        let body = answer.into_body();
+        Ok(if is_packed { Unpacked::gzip(body) } else { Unpacked::plain(body) })
+    }
+
+    /// Sends a request over a connection of its own.
+    async fn send(
+        &self,
+        call: &Call,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, KubernetesError> {
         let answer = async {
             let mut sender = connection::open(&self.access).await?;
-            let answer = sender.send_request(self.request(call)?).await;
+            let answer = sender.send_request(request).await;
             self.accepted(call, answer.map_err(|cause| self.broken(&call.act, &cause))?).await
         };
-        let answer = timeout(ANSWER_LIMIT, answer).await.unwrap_or_else(|_| Err(self.slow(&call.act)))?;
-        Ok(answer.into_body())
+        timeout(ANSWER_LIMIT, answer).await.unwrap_or_else(|_| Err(self.slow(&call.act)))
     }
 
     /// Over the connection that was kept, or over a new one if that is gone.

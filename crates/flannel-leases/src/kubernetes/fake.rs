@@ -8,17 +8,24 @@ use prost::Message;
 
 use super::wire::{ListMeta, Node, NodeSpec, ObjectMeta};
 
-/// What was asked: the method, the path with its query, and the form.
+/// What was asked: the method, the path with its query, the form, and whether it may be packed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Asked {
     pub method: String,
     pub path: String,
     pub accept: String,
+    pub encoding: String,
 }
 
 impl Asked {
     pub(super) fn is_list(&self) -> bool {
-        self.path == "/api/v1/nodes"
+        let query = self.path.strip_prefix("/api/v1/nodes");
+        query.is_some_and(|query| query.is_empty() || query.starts_with("?resourceVersion"))
+    }
+
+    /// Whether it asks for the version of the store.
+    fn is_of_version(&self) -> bool {
+        self.path == "/api/v1/nodes?limit=1"
     }
 
     pub(super) fn is_of_metadata(&self) -> bool {
@@ -30,6 +37,8 @@ impl Asked {
 pub(super) enum Answer {
     /// A code and a body.
     Whole(u16, Vec<u8>),
+    /// A body that is packed already.
+    Packed(Vec<u8>),
     /// These bytes, and then nothing for as long as the asker stays.
     Stream(Vec<u8>),
     /// The connection is closed without a word.
@@ -43,7 +52,20 @@ pub(super) struct Fake {
 }
 
 impl Fake {
+    /// One whose memory is as new as its store.
     pub(super) fn start(answer: impl Fn(&Asked, usize) -> Answer + Send + Sync + 'static) -> Self {
+        Self::start_at("1", answer)
+    }
+
+    /// One whose store has this version.
+    pub(super) fn start_at(
+        version: &'static str,
+        answer: impl Fn(&Asked, usize) -> Answer + Send + Sync + 'static,
+    ) -> Self {
+        let answer = move |asked: &Asked, before| match asked.is_of_version() {
+            true => Answer::Whole(200, list(asked, [], version)),
+            false => answer(asked, before),
+        };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let fake = Self { port: listener.local_addr().unwrap().port(), asked: Arc::default() };
         let (asked, answer) = (Arc::clone(&fake.asked), Arc::new(answer));
@@ -75,6 +97,13 @@ fn serve(stream: TcpStream, asked: &Mutex<Vec<Asked>>, answer: &dyn Fn(&Asked, u
         let sent = match answer(&question, before) {
             Answer::Whole(code, body) => {
                 let head = format!("HTTP/1.1 {code} X\r\nContent-Length: {}\r\n\r\n", body.len());
+                writer.write_all(&[head.as_bytes(), &body].concat())
+            }
+            Answer::Packed(body) => {
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: {}\r\n\r\n",
+                    body.len()
+                );
                 writer.write_all(&[head.as_bytes(), &body].concat())
             }
             Answer::Stream(bytes) => {
@@ -110,12 +139,20 @@ fn read(reader: &mut BufReader<TcpStream>) -> Option<Asked> {
     }
     std::io::copy(&mut reader.by_ref().take(length), &mut std::io::sink()).ok()?;
     let mut words = lines.first()?.split(' ');
-    let accept = lines.iter().find_map(|line| line.strip_prefix("accept: ")).unwrap_or_default();
+    let header = |name: &str| lines.iter().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     Some(Asked {
         method: words.next()?.to_owned(),
         path: words.next()?.to_owned(),
-        accept: accept.to_owned(),
+        accept: header("accept: ").to_owned(),
+        encoding: header("accept-encoding: ").to_owned(),
     })
+}
+
+/// Packed.
+pub(super) fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut packed = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    packed.write_all(bytes).unwrap();
+    packed.finish().unwrap()
 }
 
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {

@@ -3,7 +3,6 @@
 //! A heartbeat of a node of 12 KB is 1 KB of metadata. What a node's metadata lack are its subnets, and those
 //! never change while the node lives.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,17 +13,16 @@ use tokio::time::timeout;
 use tracing::debug;
 
 use super::board::Board;
-use super::client::{Call, Client, METADATA, METADATA_LIST, WHOLE};
+use super::client::{Call, Client, METADATA, WHOLE};
 use super::error::KubernetesError;
 use super::identity::Identity;
+use super::list::Age;
 use super::node::Node;
-use super::nodes::{News, Nodes};
+use super::nodes::News;
 use super::pace::{Pace, any_of};
-use super::stream::{Frames, ListReader};
+use super::stream::Frames;
 use super::wire::{self, Event, Status};
 
-/// From here on, a list of whole nodes costs less than reading each.
-const MANY: usize = 100;
 /// A bookmark comes every minute.
 pub(super) const SILENCE: Duration = Duration::from_secs(100);
 /// A watch that begins is told at once if it cannot go on from where it should.
@@ -44,9 +42,11 @@ pub(super) struct Follower {
 
 /// How far the follower has come.
 #[derive(Debug, Default)]
-struct Place {
+pub(super) struct Place {
     /// The version up to which everything is known; none if the nodes have to be listed.
     version: Option<String>,
+    /// How new the next list must be.
+    pub age: Age,
     /// Whether a watch has begun since the last trouble.
     has_begun: bool,
     /// Whether anything was heard by it.
@@ -55,8 +55,8 @@ struct Place {
 
 impl Follower {
     /// Follows for ever.
-    pub(super) async fn run(self) {
-        let (mut place, mut pace) = (Place::default(), Pace::default());
+    pub(super) async fn run(self, age: Age) {
+        let (mut place, mut pace) = (Place { age, ..Place::default() }, Pace::default());
         loop {
             let answer = self.follow(&mut place).await;
             if std::mem::take(&mut place.has_moved) {
@@ -83,7 +83,7 @@ impl Follower {
         let version = match place.version.clone() {
             Some(version) => version,
             None => {
-                let version = self.list().await?;
+                let version = self.list(place).await?;
                 place.version.insert(version).clone()
             }
         };
@@ -91,91 +91,15 @@ impl Follower {
         match watched {
             Err(gone) if gone.code() == Some(GONE) => {
                 debug!(%version, "the version is too old to go on from: listing all nodes again");
-                place.version = None;
+                place.age = place.version.take().map_or(Age::Newest, Age::NotOlderThan);
                 Ok(())
             }
             watched => watched,
         }
     }
 
-    /// Learns of all nodes, and gives the version of that knowledge.
-    async fn list(&self) -> Result<String, KubernetesError> {
-        self.recognize().await?;
-        let mut form = WHOLE;
-        self.board.change(|nodes| {
-            nodes.begin_list();
-            // Whose subnets are known already need not be read whole again: after a restart of the API server
-            // all daemons of the cluster list at once.
-            if nodes.know_subnets() {
-                form = METADATA_LIST;
-            }
-            News::Nothing
-        });
-        let (version, unknown) = self.list_as(form).await?;
-        let version = if unknown.len() > MANY { self.list_as(WHOLE).await?.0 } else { version };
-        if unknown.len() <= MANY {
-            for name in unknown {
-                self.read(&name).await?;
-            }
-        }
-        self.board.look().is_whole = true;
-        self.board.regain(&self.client.server());
-        self.board.ring();
-        Ok(version)
-    }
-
-    /// Learns who this node is, before anything is made of what is remembered.
-    async fn recognize(&self) -> Result<(), KubernetesError> {
-        let name = self.identity.name(&self.client).await?;
-        let must_be_recognized = {
-            let mut state = self.board.look();
-            let memory = std::mem::take(&mut state.memory);
-            let nodes = state.nodes.get_or_insert_with(|| Nodes::new(name, self.prefix.clone(), memory));
-            nodes.must_be_recognized()
-        };
-        if must_be_recognized {
-            self.read(name).await?;
-            self.board.change(|nodes| {
-                nodes.recognize();
-                News::Nothing
-            });
-        }
-        Ok(())
-    }
-
-    /// Lists in this form; gives the version, and the names of those that have to be read whole.
-    ///
-    /// All in one: what is asked for in pages, the API server reads from its own store again and again.
-    async fn list_as(&self, form: &'static str) -> Result<(String, Vec<String>), KubernetesError> {
-        let act = "list nodes";
-        let garbled = |cause: prost::DecodeError| self.client.garbled(act, &cause.to_string());
-        let (mut listed, mut unknown) = (BTreeSet::new(), Vec::new());
-        let mut body = self.client.stream(&Call::get(act, "/api/v1/nodes", form)).await?;
-        let mut reader = ListReader::default();
-        while let Some(part) = self.client.part(act, &mut body).await? {
-            reader.push(&part);
-            while let Some(message) = reader.next().map_err(garbled)? {
-                let node = match form {
-                    WHOLE => Node::whole(message, &self.prefix),
-                    _ => Node::metadata(message, &self.prefix),
-                };
-                let name = node.name.clone();
-                if self.board.change(|nodes| quietly(nodes.put(node))) == News::Incomplete {
-                    unknown.push(name.clone());
-                }
-                listed.insert(name);
-            }
-        }
-        let version = reader.finish().map_err(garbled)?;
-        self.board.change(|nodes| {
-            nodes.retain(|name| listed.contains(name));
-            News::Nothing
-        });
-        Ok((version, unknown))
-    }
-
     /// Reads one node whole. One that is gone meanwhile will be told of by the watch.
-    async fn read(&self, name: &str) -> Result<(), KubernetesError> {
+    pub(super) async fn read(&self, name: &str) -> Result<(), KubernetesError> {
         let call = Call::get(format!("read node {name}"), format!("/api/v1/nodes/{name}"), WHOLE);
         match self.client.read(&call).await {
             Ok(message) => {
@@ -205,7 +129,7 @@ impl Follower {
                 Err(_) if limit == self.silence => {
                     // Perhaps the store of the API server was restored from a backup, and our version lies in
                     // its future: no event would ever come.
-                    place.version = None;
+                    (place.version, place.age) = (None, Age::Newest);
                     return Err(self.client.silent(act, limit));
                 }
                 Err(_) => {
@@ -245,6 +169,7 @@ impl Follower {
             }
         };
         if !node.version.is_empty() {
+            self.board.reach(&node.version);
             place.version = Some(node.version);
         }
         Ok(())
@@ -262,9 +187,4 @@ impl Follower {
 
 fn is_garbled(trouble: &KubernetesError) -> bool {
     matches!(trouble, KubernetesError::Garbled { .. })
-}
-
-/// A list is told of when it is whole.
-fn quietly(news: News) -> News {
-    if news == News::Changed { News::Nothing } else { news }
 }

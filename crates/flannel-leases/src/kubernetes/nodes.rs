@@ -46,6 +46,8 @@ pub(super) struct Nodes {
 pub(super) struct Memory {
     /// The UID that this node's object had.
     origin: Option<Arc<str>>,
+    /// The version of all that.
+    version: Option<Arc<str>>,
     /// The subnets of nodes, by their names and the times at which they were made.
     subnets: BTreeMap<(Box<str>, u64), ByFamily<IpNet>>,
 }
@@ -55,7 +57,8 @@ impl Memory {
     pub(super) fn of(before: &Snapshot) -> Self {
         let leases = before.peers.iter().chain(&before.own);
         let known = |lease: &Arc<Lease>| ((lease.owner.as_str().into(), lease.since), lease.subnets);
-        Self { origin: before.origin.clone(), subnets: leases.map(known).collect() }
+        let (origin, version) = (before.origin.clone(), before.version.clone());
+        Self { origin, version, subnets: leases.map(known).collect() }
     }
 }
 
@@ -98,6 +101,11 @@ impl Nodes {
         if self.remembered.origin != self.origin() {
             self.remembered = Memory::default();
         }
+    }
+
+    /// The version of what is remembered.
+    pub(super) fn remembered_version(&self) -> Option<Arc<str>> {
+        self.remembered.version.clone()
     }
 
     /// Whether the subnets of some nodes are known, or remembered.
@@ -250,7 +258,7 @@ impl Nodes {
 
 /// A version as a number, which all API servers give: what we read or wrote ourselves is known before the watch
 /// tells of what was there. One that is none is taken for the newest.
-fn number(version: &str) -> u64 {
+pub(super) fn number(version: &str) -> u64 {
     if version.is_empty() { 0 } else { version.parse().unwrap_or(u64::MAX) }
 }
 

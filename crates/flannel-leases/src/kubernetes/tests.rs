@@ -2,7 +2,7 @@
 
 use flannel_plan::lease::Lease;
 
-use super::fake::{Answer, Asked, Fake, event, list, node, object};
+use super::fake::{Answer, Asked, Fake, event, gzip, list, node, object};
 use super::wire::{Node, Status};
 use super::*;
 
@@ -16,7 +16,10 @@ struct Stage {
 
 impl Stage {
     fn new(answer: impl Fn(&Asked, usize) -> Answer + Send + Sync + 'static) -> Self {
-        let fake = Fake::start(answer);
+        Self::on(Fake::start(answer))
+    }
+
+    fn on(fake: Fake) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let net_conf = dir.path().join("net-conf.json");
         std::fs::write(&net_conf, NET_CONF).unwrap();
@@ -168,6 +171,75 @@ async fn what_is_remembered_of_another_node_of_the_same_name_is_not_used() {
     again.store = again.store.remembering(&wrong);
     assert_eq!(again.next().await.unwrap().peers, before.peers);
     assert_eq!(again.count(|asked| asked.is_of_metadata() && asked.is_list()), 0);
+}
+
+#[tokio::test]
+async fn the_first_list_is_asked_of_the_servers_memory_and_comes_packed() {
+    let all = || (0..300).map(|n| node(n, "1")).collect::<Vec<_>>();
+    let mut stage = Stage::new(move |asked, _| match asked.path.as_str() {
+        "/api/v1/nodes?resourceVersion=0" if asked.encoding == "gzip" => {
+            Answer::Packed(gzip(&list(asked, all(), "9")))
+        }
+        _ => nothing_more(),
+    });
+    let snapshot = stage.next().await.unwrap();
+    assert_eq!((snapshot.peers.len(), snapshot.is_stale), (299, false));
+    assert_eq!(snapshot.version.as_deref(), Some("9"));
+}
+
+#[tokio::test]
+async fn a_list_that_is_older_than_the_store_is_no_proof_before_the_watch_has_caught_up() {
+    let late = |version| event("MODIFIED", &Node { spec: None, ..node(1, version) });
+    let fake = Fake::start_at("20", move |asked, _| match asked.path.as_str() {
+        _ if asked.is_list() => nodes(asked, [node(0, "1"), node(1, "8")], "9"),
+        path if path.contains("resourceVersion=9&") => Answer::Stream([late("19"), late("21")].concat()),
+        _ => nothing_more(),
+    });
+    let mut stage = Stage::on(fake);
+    let first = stage.next().await.unwrap();
+    assert_eq!((owners(&first), first.is_stale), (vec!["n1".to_owned()], true));
+    let second = stage.next().await.unwrap();
+    assert_eq!((owners(&second), second.is_stale), (vec!["n1".to_owned()], false));
+    assert_eq!(second.version.as_deref(), Some("21"));
+}
+
+#[tokio::test]
+async fn a_list_is_as_new_as_what_is_remembered_or_as_the_store_if_that_was_set_back() {
+    let answer = |asked: &Asked, _| match asked.path.as_str() {
+        "/api/v1/nodes/n0" => whole(0),
+        "/api/v1/nodes?resourceVersion=9" => nodes(asked, [node(0, "1"), node(1, "1")], "9"),
+        "/api/v1/nodes?resourceVersion=5000" => refusal(504, "Too large resource version: 5000, current: 9"),
+        "/api/v1/nodes" | "/api/v1/nodes?resourceVersion=0" => {
+            nodes(asked, [node(0, "1"), node(1, "1")], "9")
+        }
+        _ => nothing_more(),
+    };
+    let before = Stage::new(answer).next().await.unwrap();
+    for (version, expected) in [("9", "/api/v1/nodes?resourceVersion=9"), ("5000", "/api/v1/nodes")] {
+        let mut stage = Stage::new(answer);
+        stage.store = stage.store.remembering(&Snapshot { version: Some(version.into()), ..before.clone() });
+        let again = stage.next().await.unwrap();
+        assert_eq!((owners(&again), again.is_stale), (owners(&before), false));
+        let lists: Vec<_> = stage.fake.asked().into_iter().filter(Asked::is_list).collect();
+        assert_eq!(lists.last().unwrap().path, expected);
+        assert_eq!(stage.count(|asked| asked.path.contains("resourceVersion=0")), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_packed_list_that_is_cut_or_spoilt_is_an_error() {
+    let packed = |asked: &Asked| gzip(&list(asked, (0..40).map(|n| node(n, "1")), "9"));
+    let spoils: [fn(&mut Vec<u8>); 2] =
+        [|packed| packed.truncate(packed.len() / 2), |packed| packed[30] ^= 0xff];
+    for spoil in spoils {
+        let mut stage = Stage::new(move |asked, _| {
+            let mut body = packed(asked);
+            spoil(&mut body);
+            Answer::Packed(body)
+        });
+        let trouble = stage.trouble().await;
+        assert!(trouble.starts_with("cannot list nodes: the answer of"), "{trouble}");
+    }
 }
 
 #[tokio::test]

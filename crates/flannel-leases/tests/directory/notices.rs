@@ -12,6 +12,8 @@ use crate::stage::{Stage, V4, announcement, next, publish, v4};
 fn expected(config: &str) -> Snapshot {
     Snapshot {
         origin: None,
+        version: None,
+        is_stale: false,
         own_is_damaged: false,
         rival: None,
         public: ByFamily::default(),

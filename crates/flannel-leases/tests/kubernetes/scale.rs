@@ -210,6 +210,7 @@ fn five_thousand_nodes_are_followed_with_little_memory_and_few_bytes() {
     let proxy = Proxy::start(cluster.port);
     let mut follower = Follower::start(&stage, &proxy.url());
     println!("start: {}, received {} KB", follower.line(), proxy.received() >> 10);
+    assert!(proxy.received() < 6 << 20, "all nodes should come packed");
     let before = proxy.received();
     for n in 0..100 {
         heartbeat(&stage, &format!("n{n:04}"), n);
@@ -227,4 +228,5 @@ fn five_thousand_nodes_are_followed_with_little_memory_and_few_bytes() {
         follower.line(),
         (proxy.received() - before) >> 10
     );
+    assert!(proxy.received() - before < 2 << 20, "metadata should do for nodes that are known");
 }

@@ -178,7 +178,8 @@ impl KubernetesFlags {
             prefix: self.kube_annotation_prefix.clone(),
             net_conf: self.net_config_path.clone(),
             set_condition: false,
-        })?;
+        })?
+        .asking_for_the_newest();
         let snapshot = store.next().await?;
         let config = std::fs::read_to_string(&self.net_config_path).ok();
         Ok(Holdings { config, ..holdings(snapshot, Some(NOBODY)) })

@@ -35,6 +35,8 @@ fn snapshot(origin: Option<&str>) -> Snapshot {
         origin: origin.map(Into::into),
         config: Ok(NetworkConfig::parse(r#"{"Network":"10.244.0.0/16"}"#).unwrap()),
         own: None,
+        version: None,
+        is_stale: false,
         own_is_damaged: false,
         rival: None,
         public: ByFamily::default(),
