@@ -87,6 +87,13 @@ impl Records {
         paths.map(|path| remove(path)).reduce(Result::and).unwrap_or(Ok(()))
     }
 
+    /// What the delegates of all attachments were told, but for one record.
+    pub fn all_but(&self, record: Option<&Record>) -> Vec<Map<String, Value>> {
+        let paths = fs::read_dir(&self.folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        let others = paths.filter(|path| record.is_none_or(|record| record.path != *path));
+        others.filter_map(|path| read(path)?.config).collect()
+    }
+
     /// Forgets the records of a network that belong to none of the attachments.
     pub fn sweep(&self, network: &str, valid: &[AttachmentId]) -> Result<(), CniError> {
         let entries = match fs::read_dir(&self.folder) {

@@ -14,6 +14,7 @@ mod inside;
 
 pub use add::add;
 pub use check::check;
+pub(super) use config::bridge_name as name;
 pub use del::del;
 
 use std::borrow::Cow;

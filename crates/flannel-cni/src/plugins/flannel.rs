@@ -2,6 +2,7 @@
 //! plugin, `bridge` if nothing else is said, and leaves the work to that.
 
 mod config;
+mod old_gateway;
 mod subnet;
 
 use std::io::Write;
@@ -51,7 +52,22 @@ pub fn del(request: &Request) -> Result<(), CniError> {
     if saved.is_none_or(|saved| record::name(saved) != Some(&request.network)) {
         del_by_todays_configuration(request, record.as_ref())?;
     }
+    if let Some(saved) = saved {
+        leave_old_gateway(request, saved, || records.all_but(record.as_ref()));
+    }
     records.forget(request, record.as_ref())
+}
+
+/// Takes away the gateway of a pod that is gone, if the node has another subnet by now and no other pod uses it.
+fn leave_old_gateway(
+    request: &Request,
+    gone: &Map<String, Value>,
+    others: impl FnOnce() -> Vec<Map<String, Value>>,
+) {
+    let today = Config::read(request).and_then(|config| subnet::load(config.subnet_file));
+    if let Ok(today) = today {
+        old_gateway::leave(gone, &today, others);
+    }
 }
 
 /// Nothing is lost by asking the delegate: it takes away what is there. But a container that could never have
@@ -98,7 +114,13 @@ pub fn gc(request: &Request) -> Result<(), CniError> {
     let freed = delegate::gc(request, kind(&delegate), &delegate);
     // Without a list nobody knows who is to stay.
     let records = Records::new(data_dir(request)?);
-    let swept = valid.map_or(Ok(()), |valid| records.sweep(&request.network, &valid));
+    let Some(valid) = valid else { return freed };
+    let before = records.all_but(None);
+    let swept = records.sweep(&request.network, &valid);
+    let left = records.all_but(None);
+    for gone in before.iter().filter(|config| !left.contains(config)) {
+        leave_old_gateway(request, gone, || left.clone());
+    }
     freed.and(swept)
 }
 

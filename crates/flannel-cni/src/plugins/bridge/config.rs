@@ -107,7 +107,8 @@ pub(super) fn ipam(keys: Object<'_>) -> Result<Option<&str>, CniError> {
     Ok(ipam.text("type")?.filter(|name| !name.is_empty()))
 }
 
-fn bridge_name(keys: Object<'_>) -> Result<LinkName, CniError> {
+/// The name of the bridge.
+pub(in crate::plugins) fn bridge_name(keys: Object<'_>) -> Result<LinkName, CniError> {
     let name = keys.text("bridge")?.unwrap_or("cni0");
     name.parse().map_err(|why| CniError::internal(format!("failed to create bridge {name:?}: {why}")))
 }
