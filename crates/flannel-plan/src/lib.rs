@@ -26,6 +26,7 @@ pub mod news;
 mod number;
 pub mod ownership;
 pub mod peers;
+pub mod pod_bridge;
 pub mod pod_cidrs;
 pub mod quoted;
 pub mod report;

@@ -10,7 +10,7 @@ use flannel_kernel::bridge_probe::{meets_rules, path_of_setting};
 use flannel_kernel::module;
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::look::Look;
-use flannel_plan::state::LinkKind;
+use flannel_plan::pod_bridge;
 use ipnet::IpNet;
 use tracing::{debug, info};
 
@@ -32,7 +32,7 @@ pub struct BridgeNetfilter {
 impl BridgeNetfilter {
     /// What is to be told about a node with these subnets; nothing while no bridge holds its pods.
     pub fn notes(&mut self, look: &Look, subnets: &ByFamily<IpNet>, now: Instant) -> Vec<String> {
-        let bridged = subnets.iter().filter(|(_, subnet)| has_bridge(look, subnet));
+        let bridged = subnets.iter().filter(|(_, subnet)| pod_bridge::of(look, subnet).next().is_some());
         bridged.filter_map(|(family, _)| self.note(family, now)).collect()
     }
 
@@ -90,15 +90,6 @@ fn begin_trial(family: Family, setting: Option<String>) -> Arc<OnceLock<bool>> {
     outcome
 }
 
-/// Whether the pods of a subnet hang on a bridge: it has their gateway's address.
-fn has_bridge(look: &Look, subnet: &IpNet) -> bool {
-    let is_bridge = |kind: &LinkKind| matches!(kind, LinkKind::Other(kind) if &**kind == "bridge");
-    let bridges = look.links.iter().filter(|fact| is_bridge(&fact.link.kind)).map(|fact| fact.link.name);
-    bridges.into_iter().any(|bridge| {
-        look.addresses.iter().any(|fact| fact.link == bridge && subnet.contains(&fact.address.addr()))
-    })
-}
-
 fn load() {
     match module::load(MODULE) {
         Ok(()) => info!(module = MODULE, "kernel module loaded"),
@@ -110,7 +101,7 @@ fn load() {
 mod tests {
     use super::*;
     use flannel_plan::look::{AddressFact, LinkFact};
-    use flannel_plan::state::Link;
+    use flannel_plan::state::{Link, LinkKind};
 
     fn look(kind: &str, address: &str) -> Look {
         let name = "cni0".parse().unwrap();
@@ -151,13 +142,5 @@ mod tests {
         let trial = bridges.trials.get(Family::V4).cloned().unwrap();
         bridges.notes(&look, &subnets, begin + 2 * FIRST_MOMENTS);
         assert!(Arc::ptr_eq(&trial, bridges.trials.get(Family::V4).unwrap()));
-    }
-
-    #[test]
-    fn only_a_bridge_with_the_gateway_of_the_pods_counts() {
-        let subnet = "10.244.3.0/24".parse().unwrap();
-        assert!(has_bridge(&look("bridge", "10.244.3.1/24"), &subnet));
-        assert!(!has_bridge(&look("bridge", "172.17.0.1/16"), &subnet));
-        assert!(!has_bridge(&look("veth", "10.244.3.1/24"), &subnet));
     }
 }

@@ -16,6 +16,7 @@ use flannel_plan::firewall::Firewall;
 use flannel_plan::inputs::{Inputs, NodeOptions};
 use flannel_plan::look::Scope;
 use flannel_plan::ownership::{self, Observed};
+use flannel_plan::pod_bridge;
 use flannel_plan::rules::System;
 use flannel_plan::state::{Item, Key};
 use flannel_plan::underlay::{Choice, Underlay};
@@ -225,6 +226,7 @@ impl<K: Kernel> Daemon<K> {
         let Seen { in_force, scope, mut firewall, look } = seen;
         let subnets = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
         firewall.notes.extend(self.bridges.notes(&look, &subnets, now));
+        firewall.notes.extend(pod_bridge::notes(&look, &in_force.config, &subnets, self.node.strays()));
         let choice = self.choose(&in_force, snapshot, (&scope, &look));
         self.mind(&scope, choice.as_ref().ok().filter(|choice| held.is_none() && choice.note.is_none()));
         let choice = choice?;

@@ -187,6 +187,7 @@ impl Reporter {
         notes.extend(self.conditions.iter().cloned());
         let known: BTreeSet<&String> = self.standing.notes.iter().collect();
         notes.iter().filter(|note| !known.contains(note)).for_each(|note| warn!("{note}"));
+        notes.extend(planned.into_iter().flat_map(|planned| planned.plan.warnings.clone()));
         notes.extend(self.old_news(word, damper));
         if self.stand(reasons, notes) {
             // In this order: whoever waits for ready finds the report in place.

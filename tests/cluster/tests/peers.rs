@@ -154,3 +154,36 @@ fn peers_of_an_old_go_flannel_and_of_windows_are_followed() {
     changes(node, &alone, &[], &new);
     assert_eq!(readyz(node).1, ["flanneld is ready"]);
 }
+
+/// What a node with a pod becomes when its subnet is another's.
+#[test]
+fn a_node_that_lost_its_subnet_reaches_the_new_owner_when_its_last_old_pod_is_gone() {
+    let cluster = lonely("old-gateway");
+    let (node, leases) = (cluster.node("master1"), cluster.leases());
+    let ((old_key, _), old) = (leases.owned_by("master1"), leases.subnet_of("master1"));
+    let pod = node.add_pod("old1").unwrap();
+    node.stop_flanneld(Signal::TERM).unwrap();
+    leases.remove(&old_key);
+    leases.write(&PeerLease::vxlan(&old_key, "ghost", "10.0.0.77", MAC));
+    node.start_flanneld([] as [&str; 0]).unwrap();
+    wait_until("another subnet", || {
+        let owners = leases.all();
+        let has_one =
+            |(key, lease): &(String, serde_json::Value)| *key != old_key && lease["Owner"] == "master1";
+        if owners.iter().any(has_one) { Ok(()) } else { Err(format!("{owners:?}\n{}", node.log())) }
+    });
+    node.wait_ready(PATIENCE).unwrap();
+    wait_until("the old gateway to be named with a way out", || {
+        let (_, body) = node.http_get(8081, "/readyz").map_err(|why| why.to_string())?;
+        let way_out = format!("`ip addr del {} dev cni0`", old.replace(".0/", ".1/"));
+        if body.contains(&way_out) { Ok(()) } else { Err(body) }
+    });
+    let _new = node.add_pod("new1").unwrap();
+    pod.remove().unwrap();
+    wait_until("a route to the new owner", || {
+        let routes = node.ip(&format!("route show {old}")).map_err(|why| why.to_string())?;
+        if routes.contains("dev flannel.1") { Ok(()) } else { Err(format!("{routes}\n{}", node.log())) }
+    });
+    let gateways = node.ip("-o -4 addr show dev cni0").unwrap();
+    assert_eq!(gateways.lines().count(), 1, "{gateways}");
+}

@@ -1,0 +1,191 @@
+//! The bridge that the pods of this node hang on, such as `cni0`: the CNI plugin's, not ours, but what is wrong with it
+//! cuts off pods. Takes a look at the node, gives what to tell the operator.
+
+use ipnet::IpNet;
+
+use crate::config::NetworkConfig;
+use crate::family::{ByFamily, Family, overlap};
+use crate::inputs::NodeOptions;
+use crate::link_name::LinkName;
+use crate::look::{LinkFact, Look};
+use crate::state::{LinkKind, RouteKind};
+
+/// What becomes of packets for pods of this node that no route leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Strays {
+    /// They leave by the default route.
+    Leave,
+    /// A blackhole route takes them.
+    Dropped,
+}
+
+impl NodeOptions {
+    /// What becomes of packets for pods of this node that no route leads to.
+    pub fn strays(&self) -> Strays {
+        if self.blackhole_route { Strays::Dropped } else { Strays::Leave }
+    }
+}
+
+/// What is wrong with the bridges that have gateways of pods.
+pub fn notes(look: &Look, config: &NetworkConfig, own: &ByFamily<IpNet>, strays: Strays) -> Vec<String> {
+    let mut notes = Vec::new();
+    for bridge in look.links.iter().filter(|fact| is_bridge(fact)) {
+        for gateway in gateways(look, bridge.link.name, config) {
+            let family = Family::of_net(gateway);
+            match own.get(family).filter(|subnet| overlap(**subnet, gateway.trunc())) {
+                Some(subnet) => notes.extend(cut_off(look, bridge, *subnet, strays)),
+                None if own.get(family).is_some() => notes.push(stale(bridge.link.name, gateway)),
+                None => {}
+            }
+        }
+    }
+    notes
+}
+
+/// The bridges that have the gateway of a subnet.
+pub fn of<'a>(look: &'a Look, subnet: &IpNet) -> impl Iterator<Item = &'a LinkFact> {
+    let has_gateway = move |bridge: LinkName| {
+        look.addresses.iter().any(|fact| fact.link == bridge && subnet.contains(&fact.address.addr()))
+    };
+    look.links.iter().filter(move |fact| is_bridge(fact) && has_gateway(fact.link.name))
+}
+
+fn is_bridge(fact: &LinkFact) -> bool {
+    matches!(&fact.link.kind, LinkKind::Other(kind) if &**kind == "bridge")
+}
+
+/// The addresses of a bridge in the pod network. One whose prefix is the whole network is no gateway of a node.
+fn gateways(look: &Look, bridge: LinkName, config: &NetworkConfig) -> impl Iterator<Item = IpNet> {
+    let on_bridge = look.addresses.iter().filter(move |fact| fact.link == bridge).map(|fact| fact.address);
+    on_bridge.filter(|address| {
+        let pods = config.networks.get(Family::of_net(*address));
+        pods.is_some_and(|pods| pods.network != address.trunc() && pods.network.contains(address))
+    })
+}
+
+/// Why packets do not reach the pods behind a bridge that has their gateway.
+fn cut_off(look: &Look, bridge: &LinkFact, subnet: IpNet, strays: Strays) -> Option<String> {
+    let name = bridge.link.name;
+    let leads_there =
+        |kind: RouteKind, link: Option<LinkName>| kind == RouteKind::Unicast && link == Some(name);
+    let mut routes = look.routes.iter().map(|fact| fact.route);
+    let has_route =
+        routes.any(|route| overlap(route.destination, subnet) && leads_there(route.kind, route.link));
+    let (fault, remedy) = if !bridge.link.up {
+        (format!("{name} is down"), format!("raise it with `ip link set {name} up`"))
+    } else if !has_route && bridge.running {
+        (
+            format!("{subnet} has no route to {name}"),
+            format!("add it with `ip route add {subnet} dev {name}`"),
+        )
+    } else {
+        return None; // a bridge that does not run has no pods
+    };
+    let strays = match strays {
+        Strays::Leave => {
+            "packets for them leave by the default route, in clear; with --ip-blackhole-route they are dropped"
+        }
+        Strays::Dropped => "packets for them are dropped",
+    };
+    Some(format!("{fault}: the pods of this node are cut off, and {strays}; {remedy}"))
+}
+
+fn stale(bridge: LinkName, gateway: IpNet) -> String {
+    let subnet = gateway.trunc();
+    format!(
+        "{bridge} has {gateway}, the gateway of an earlier lease, for pods that started under it: a node that has {subnet} \
+         now cannot be reached from here; it goes with the last of these pods, or with `ip addr del {gateway} dev {bridge}`"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::look::{AddressFact, RouteFact};
+    use crate::state::{Link, PROTOCOL_KERNEL, Route};
+
+    const OWN: &str = "10.244.3.0/24";
+
+    fn cni0() -> LinkName {
+        "cni0".parse().unwrap()
+    }
+
+    fn config() -> NetworkConfig {
+        NetworkConfig::parse(r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}"#).unwrap()
+    }
+
+    /// A node whose bridge has these addresses, and routes to these networks.
+    fn node(addresses: &[&str], routes: &[&str]) -> Look {
+        let (mac, kind) = ("02:00:00:00:00:01".parse().unwrap(), LinkKind::Other("bridge".into()));
+        let link = Link { name: cni0(), mac, mtu: 1450, up: true, alias: "".into(), kind };
+        let address = |text: &&str| AddressFact {
+            link: cni0(),
+            address: text.parse().unwrap(),
+            permanent: true,
+            temporary: false,
+            deprecated: false,
+            unusable: false,
+        };
+        let route = |text: &&str| {
+            let (kind, protocol) = (RouteKind::Unicast, PROTOCOL_KERNEL);
+            let destination = text.parse().unwrap();
+            let route = Route { destination, kind, via: None, link: Some(cni0()), onlink: false, protocol };
+            RouteFact { route, metric: 0, source: None }
+        };
+        Look {
+            links: vec![LinkFact { index: 7, link, running: true, loopback: false }],
+            addresses: addresses.iter().map(address).collect(),
+            routes: routes.iter().map(route).collect(),
+            ..Look::default()
+        }
+    }
+
+    fn told(look: &Look, strays: Strays) -> Vec<String> {
+        notes(look, &config(), &ByFamily { v4: OWN.parse().ok(), v6: None }, strays)
+    }
+
+    #[test]
+    fn only_a_bridge_with_the_gateway_of_the_pods_is_theirs() {
+        let (look, subnet) = (node(&["172.17.0.1/16", "10.244.3.1/24"], &[]), OWN.parse().unwrap());
+        assert_eq!(of(&look, &subnet).map(|fact| fact.index).collect::<Vec<_>>(), [7]);
+        assert_eq!(of(&node(&["172.17.0.1/16"], &[]), &subnet).count(), 0);
+        let mut look = look;
+        look.links[0].link.kind = LinkKind::Other("veth".into());
+        assert_eq!(of(&look, &subnet).count(), 0);
+    }
+
+    #[test]
+    fn a_bridge_as_it_should_be_and_bridges_of_others_are_not_worth_a_word() {
+        let (alone, docker) = (node(&["10.244.3.1/24"], &[OWN]), node(&["172.17.0.1/16", "fd00::1/64"], &[]));
+        let whole = node(&["10.244.0.1/16"], &["10.244.0.0/16"]);
+        for look in [alone, docker, whole] {
+            assert_eq!(told(&look, Strays::Leave), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn a_bridge_that_is_down_lets_packets_leave_in_clear_and_the_blackhole_route_is_the_remedy() {
+        let mut look = node(&["10.244.3.1/24"], &[]);
+        look.links[0].link.up = false;
+        let cut = "cni0 is down: the pods of this node are cut off, and packets for them";
+        let raise = "raise it with `ip link set cni0 up`";
+        let leave = "leave by the default route, in clear; with --ip-blackhole-route they are dropped";
+        assert_eq!(told(&look, Strays::Leave), [format!("{cut} {leave}; {raise}")]);
+        assert_eq!(told(&look, Strays::Dropped), [format!("{cut} are dropped; {raise}")]);
+    }
+
+    #[test]
+    fn a_route_to_the_bridge_that_is_missing_is_told_with_what_adds_it() {
+        let notes = told(&node(&["10.244.3.1/24"], &["10.244.9.0/24"]), Strays::Leave);
+        assert!(notes[0].starts_with("10.244.3.0/24 has no route to cni0: the pods"), "{notes:?}");
+        assert!(notes[0].ends_with("add it with `ip route add 10.244.3.0/24 dev cni0`"), "{notes:?}");
+    }
+
+    #[test]
+    fn the_gateway_of_an_earlier_lease_is_told_with_what_removes_it() {
+        let notes = told(&node(&["10.244.3.1/24", "10.244.1.1/24"], &[OWN, "10.244.1.0/24"]), Strays::Leave);
+        let [note] = &notes[..] else { panic!("{notes:?}") };
+        assert!(note.starts_with("cni0 has 10.244.1.1/24, the gateway of an earlier lease"), "{note}");
+        assert!(note.ends_with("or with `ip addr del 10.244.1.1/24 dev cni0`"), "{note}");
+    }
+}
