@@ -174,6 +174,7 @@ fn snapshot(reading: &Reading, dir: &Path, owner: &str) -> Snapshot {
         own_is_damaged,
         rival: None,
         public,
+        announced: ByFamily::default(),
         peers,
         faults: reading.faults(dir),
         config,

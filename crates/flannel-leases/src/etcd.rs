@@ -273,6 +273,7 @@ impl Etcd {
             own_is_damaged: own.is_some_and(|(_, entry)| entry.fault.is_some() || title != Some(Title::Own)),
             rival: holder.or_else(|| self.intruder.as_ref().map(|intruder| intruder.rival.clone())),
             public: ByFamily::default(),
+            announced: ByFamily::default(),
             peers,
             faults,
             config: config.cloned(),

@@ -51,7 +51,7 @@ use identity::Identity;
 use list::Age;
 use net_conf::NetConf;
 use nodes::{Memory, Nodes};
-use own::OwnLease;
+use own::{Own, OwnLease};
 use publish::Complaint;
 
 pub use error::{KubernetesError, NoPodCidr};
@@ -199,6 +199,7 @@ impl Kubernetes {
             own_is_damaged: own.is_damaged,
             rival: None,
             public,
+            announced: nodes.own.as_ref().map(Own::announced).unwrap_or_default(),
             peers: nodes.peers(),
             faults,
         })

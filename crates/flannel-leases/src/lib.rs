@@ -82,6 +82,9 @@ pub struct Snapshot {
     pub rival: Option<Rival>,
     /// The addresses that the store gives this node in place of `--public-ip` and `--public-ipv6`.
     pub public: ByFamily<IpAddr>,
+    /// Where the store tells other nodes to send to, if that need not be what our lease says: an operator may overwrite
+    /// it there.
+    pub announced: ByFamily<IpAddr>,
     /// The leases of all other nodes, in the order of their subnets.
     pub peers: Vec<Arc<Lease>>,
     /// What is there but cannot be read; what it said before, if anything, is still in force above.

@@ -2,9 +2,11 @@
 //! flannelctl: it can be read while the daemon hangs, and its inputs are a ready test case.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::family::ByFamily;
 use crate::inputs::Inputs;
 use crate::lease_list::LeaseList;
 use crate::look::Scope;
@@ -25,6 +27,9 @@ pub struct NodeReport<'a> {
     pub reasons: Vec<String>,
     /// What a person should know although the node is ready: peers that fail, leases that are ignored.
     pub notes: Vec<String>,
+    /// Where other nodes send to, as the lease store has it; nothing before the first lease.
+    #[serde(default)]
+    pub announced: ByFamily<IpAddr>,
     /// How the last pass went; none before the first.
     pub outcome: Option<Outcome>,
     /// What was repaired since the daemon started, the latest last.

@@ -9,6 +9,7 @@ use flannel_plan::diff::{Change, diff};
 use flannel_plan::inputs::Inputs;
 use flannel_plan::look::{Look, Scope};
 use flannel_plan::ownership;
+use flannel_plan::pod_bridge;
 use flannel_plan::state::Item;
 
 /// What should be, and how what is differs from it.
@@ -22,6 +23,8 @@ pub struct Comparison {
     pub foreign: Vec<Item>,
     /// What could not be looked at, and why.
     pub unseen: Vec<String>,
+    /// What is wrong with the bridges of pods.
+    pub bridges: Vec<String>,
 }
 
 impl Comparison {
@@ -34,7 +37,8 @@ impl Comparison {
         let mut changes = diff(&plan.desired, &observed.ours);
         changes.retain(|change| !unseen.iter().any(|(key, _)| *key == change.key()));
         let unseen = unseen.into_iter().map(|(_, why)| why).collect();
-        Ok(Self { plan, changes, foreign: observed.foreign, unseen })
+        let bridges = pod_bridge::notes(look, &inputs.config, &inputs.own.subnets, inputs.node.strays());
+        Ok(Self { plan, changes, foreign: observed.foreign, unseen, bridges })
     }
 
     /// How many objects are as they should be.

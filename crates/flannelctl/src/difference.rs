@@ -143,8 +143,13 @@ mod tests {
             Change::Replace { from: file("A=1\nB=2\n"), to: file("A=1\nB=3\n") },
             Change::Remove(route()),
         ];
-        let comparison =
-            Comparison { plan: Plan::default(), changes, foreign: vec![route()], unseen: Vec::new() };
+        let comparison = Comparison {
+            plan: Plan::default(),
+            changes,
+            foreign: vec![route()],
+            unseen: Vec::new(),
+            bridges: Vec::new(),
+        };
         let expected = "\
 + route 10.244.2.0/24 via 10.244.2.0 dev flannel.1 onlink
 ~ file /run/subnet.env (0644, 8 bytes) -> file /run/subnet.env (0644, 8 bytes)
@@ -160,7 +165,13 @@ not ours, left alone:
     #[test]
     fn a_node_that_is_as_it_should_be_is_told_so() {
         let plan = Plan { desired: [route()].into_iter().collect(), ..Plan::default() };
-        let comparison = Comparison { plan, changes: Vec::new(), foreign: Vec::new(), unseen: Vec::new() };
+        let comparison = Comparison {
+            plan,
+            changes: Vec::new(),
+            foreign: Vec::new(),
+            unseen: Vec::new(),
+            bridges: Vec::new(),
+        };
         assert_eq!(text(&comparison, PLAIN), "nothing differs: all 1 objects are as they should be\n");
         assert_eq!(code(&comparison), SAME);
         let blind = Comparison { unseen: vec!["rules cannot be looked at".to_owned()], ..comparison };

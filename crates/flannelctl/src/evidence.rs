@@ -3,14 +3,19 @@
 //! Takes the path of subnet.env, which tells instances apart; gives [`Evidence`], plain data that every verb
 //! decides from. Changes nothing, and needs no privilege beyond reading `state.json`, except to look at rules.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use flannel_kernel::{Kernel, Linux, LookError};
+use flannel_kernel::stack::Stack;
+use flannel_kernel::{Kernel, Linux, LookError, Refusal};
 use flannel_plan::backend::BackendError;
+use flannel_plan::family::ByFamily;
 use flannel_plan::look::Look;
+use flannel_plan::pod_bridge;
 use flannel_plan::report::{NodeReport, report_path};
+use ipnet::IpNet;
 use serde::Deserialize;
 
 use crate::comparison::Comparison;
@@ -50,6 +55,8 @@ pub struct Evidence {
     pub now: u64,
     /// What should be against what is; none before the daemon has planned anything.
     pub comparison: Option<Result<Comparison, BackendError>>,
+    /// How many pods have which MTU.
+    pub pod_mtus: BTreeMap<u32, usize>,
 }
 
 /// Why nothing can be said about this node.
@@ -109,20 +116,37 @@ pub enum EvidenceError {
     /// The kernel does not answer.
     #[error("the kernel cannot be looked at: {0}")]
     Kernel(#[from] LookError),
+    /// The kernel does not tell what hangs on a bridge.
+    #[error("the bridge of the pods cannot be looked at: {0}")]
+    Bridge(Refusal),
 }
 
 /// Gathers what is there now.
 pub fn gather(subnet_file: &str) -> Result<Evidence, EvidenceError> {
     let (path, report, left_out) = read_report(subnet_file)?;
-    let comparison = match (&report.scope, &report.inputs) {
-        (Some(scope), Some(inputs)) => {
-            let look: Look = Linux::open()?.look(scope)?;
-            Some(Comparison::of(inputs, scope, &look))
-        }
-        _ => None,
-    };
+    let (mut comparison, mut pod_mtus) = (None, BTreeMap::new());
+    if let (Some(scope), Some(inputs)) = (&report.scope, &report.inputs) {
+        let look: Look = Linux::open()?.look(scope)?;
+        comparison = Some(Comparison::of(inputs, scope, &look));
+        pod_mtus = count_mtus(&look, &inputs.own.subnets)?;
+    }
     let daemon = sighting(report.pid);
-    Ok(Evidence { path, daemon, now: unix_millis(), report, left_out, comparison })
+    Ok(Evidence { path, daemon, now: unix_millis(), report, left_out, comparison, pod_mtus })
+}
+
+/// How many pods have which MTU: both ends of a pod's cable have the same, and the ends here hang on its bridge.
+fn count_mtus(look: &Look, subnets: &ByFamily<IpNet>) -> Result<BTreeMap<u32, usize>, EvidenceError> {
+    let bridges: BTreeSet<u32> =
+        subnets.iter().flat_map(|(_, subnet)| pod_bridge::of(look, subnet)).map(|fact| fact.index).collect();
+    let mut stack = Stack::open().map_err(EvidenceError::Bridge)?;
+    let mut mtus = BTreeMap::new();
+    for bridge in bridges {
+        let ports = stack.ports(bridge).map_err(EvidenceError::Bridge)?;
+        for pod in ports.iter().filter(|port| &*port.kind == "veth") {
+            *mtus.entry(pod.mtu).or_default() += 1;
+        }
+    }
+    Ok(mtus)
 }
 
 /// Gathers what is there; if a running daemon seems to be in the middle of something, once it is through.

@@ -1,6 +1,7 @@
 //! A node made by hand for tests: w1 at 10.0.0.1, its peers beside it, and a kernel in memory.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use flannel_kernel::Kernel;
@@ -125,6 +126,7 @@ pub fn evidence(inputs: &Inputs, kernel: &mut Fake) -> Evidence {
         now: NOW,
         left_out: Vec::new(),
         comparison: Some(Ok(compare(inputs, kernel))),
+        pod_mtus: BTreeMap::new(),
         report: NodeReport {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: 7,
@@ -132,6 +134,7 @@ pub fn evidence(inputs: &Inputs, kernel: &mut Fake) -> Evidence {
             ready: true,
             reasons: Vec::new(),
             notes: Vec::new(),
+            announced: inputs.own.announcement.public,
             outcome: None,
             repairs: Cow::Borrowed(&[]),
             contested: Vec::new(),

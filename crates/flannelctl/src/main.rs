@@ -1,6 +1,6 @@
 //! flannelctl: shows what a flannel node is, what it should be, and why not. Here the verbs become functions, and
-//! their results become exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted; those of `diff` are in
-//! `difference.rs`. A broken pipe is success.
+//! their results become exit codes: 0 done, 1 failed, 2 wrong use, 130 interrupted; those of `status` and `diff` are
+//! in `status_text.rs` and `difference.rs`. A broken pipe is success.
 
 mod cni;
 mod comparison;
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
 
 fn run(command: Command, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     match command {
-        Command::Status(arguments) => status_text::run(&arguments, terminal)?,
+        Command::Status(arguments) => return status_text::run(&arguments, terminal),
         Command::Diff(arguments) => return difference::run(&arguments, terminal),
         Command::Explain(command) => explain::run(&command, terminal)?,
         Command::Lease(command) => lease::run(&command, terminal)?,

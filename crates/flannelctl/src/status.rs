@@ -2,7 +2,7 @@
 //!
 //! Takes [`Evidence`], gives [`NodeStatus`]; writing it down is for `status_text.rs`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use flannel_plan::config::Backend;
@@ -76,8 +76,10 @@ pub struct OwnStatus {
     pub subnets: ByFamily<IpNet>,
     /// The addresses of all pods of the cluster.
     pub networks: ByFamily<IpNet>,
-    /// Where other nodes send to.
+    /// Where other nodes send to, as the lease store has it.
     pub public: ByFamily<IpAddr>,
+    /// Where this node asked them to send to: something in the store may overwrite that.
+    pub asked: ByFamily<IpAddr>,
     /// The device below the pod network.
     pub interface: LinkName,
     /// Its addresses.
@@ -88,8 +90,10 @@ pub struct OwnStatus {
     pub backend: Backend,
     /// The devices of ours, as they should be.
     pub devices: Vec<Link>,
-    /// The MTU of pods.
+    /// The MTU that pods get.
     pub pod_mtu: Option<u32>,
+    /// How many pods have which.
+    pub pod_mtus: BTreeMap<u32, usize>,
     /// Its rules; none where flanneld keeps none.
     pub rules: Option<RuleStatus>,
 }
@@ -126,7 +130,7 @@ pub fn node_status(evidence: &Evidence) -> NodeStatus {
         notes: notes(evidence, comparison),
         reasons,
         daemon: daemon_status(evidence),
-        node: found.map(|(inputs, comparison)| own_status(inputs, &comparison.plan.desired)),
+        node: found.map(|(inputs, comparison)| own_status(evidence, inputs, &comparison.plan.desired)),
         objects: comparison.map(count),
         peers: found.map(|(inputs, comparison)| peer_statuses(inputs, comparison)).unwrap_or_default(),
         repairs: report.repairs.to_vec(),
@@ -181,13 +185,18 @@ fn notes(evidence: &Evidence, comparison: Option<&Comparison>) -> Vec<String> {
     let refused = comparison.into_iter().flat_map(|comparison| &comparison.plan.refused);
     let refused: Vec<String> = refused.map(ToString::to_string).collect();
     // Refused peers and fights have a place of their own.
-    let is_told = |note: &String| {
+    let has_place = |note: &&String| {
         refused.contains(note) || report.contested.iter().any(|object| note.starts_with(object))
     };
-    notes.extend(report.notes.iter().filter(|note| !is_told(note)).cloned());
-    notes.extend(comparison.into_iter().flat_map(|comparison| comparison.plan.warnings.clone()));
-    let unseen = comparison.into_iter().flat_map(|comparison| comparison.unseen.clone());
-    notes.extend(unseen.filter(|line| !report.reasons.contains(line)));
+    notes.extend(report.notes.iter().filter(|note| !has_place(note)).cloned());
+    // What the daemon knows is told in its order; what we found ourselves comes after it.
+    let found = comparison.into_iter();
+    let found = found.flat_map(|found| [&found.plan.warnings, &found.bridges, &found.unseen]).flatten();
+    for line in found.filter(|line| !report.reasons.contains(line)) {
+        if !notes.contains(line) {
+            notes.push(line.clone());
+        }
+    }
     notes
 }
 
@@ -219,7 +228,8 @@ fn daemon_status(evidence: &Evidence) -> DaemonStatus {
     }
 }
 
-fn own_status(inputs: &Inputs, desired: &State) -> OwnStatus {
+fn own_status(evidence: &Evidence, inputs: &Inputs, desired: &State) -> OwnStatus {
+    let (announced, asked) = (evidence.report.announced, inputs.own.announcement.public);
     let device = |item: &Item| match item {
         Item::Link(link) => Some((**link).clone()),
         _ => None,
@@ -229,7 +239,8 @@ fn own_status(inputs: &Inputs, desired: &State) -> OwnStatus {
         owner: inputs.own.owner.clone(),
         subnets: inputs.own.subnets,
         networks: inputs.config.networks.map(|_, pods| pods.network),
-        public: inputs.own.announcement.public,
+        public: if announced.is_empty() { asked } else { announced },
+        asked,
         interface: inputs.underlay.link,
         addresses: inputs.underlay.addresses,
         interface_mtu: inputs.underlay.mtu,
@@ -239,6 +250,7 @@ fn own_status(inputs: &Inputs, desired: &State) -> OwnStatus {
             Some(Item::File(file)) => SubnetEnv::parse(&file.content).ok().map(|env| env.mtu),
             _ => None,
         },
+        pod_mtus: evidence.pod_mtus.clone(),
         rules: rule_status(inputs, desired),
     }
 }

@@ -1,6 +1,8 @@
 //! `flannelctl status`: writes a [`NodeStatus`] for people or programs.
 
+use std::collections::BTreeMap;
 use std::io::Write;
+use std::process::ExitCode;
 
 use flannel_plan::config::Backend;
 use flannel_plan::rules::role::Role;
@@ -14,6 +16,8 @@ use crate::screen::{Form, Ink, Screen, ago, cell, listed, stacked, table_text, w
 use crate::status::{NodeStatus, ObjectCount, OwnStatus, RuleStatus, node_status};
 use crate::terminal::Terminal;
 
+/// The exit code for a node whose flanneld does nothing.
+const NOT_RUNNING: u8 = 3;
 /// So many peers are listed unless all are asked for.
 const MOST_PEERS: usize = 50;
 /// So many lines are listed of anything else.
@@ -22,7 +26,8 @@ const MOST_LINES: usize = 10;
 /// Show how this node is: ready or not and why, its lease, its peers, what was repaired
 ///
 /// Reads what flanneld wrote beside the subnet file, and looks at the kernel itself: it also works while
-/// flanneld hangs or is gone. The exit code is 0 if the status could be shown, whatever it says.
+/// flanneld hangs or is gone. The exit code is 0 if flanneld runs, whatever the status says, and 3 if it does not or is
+/// suspended.
 #[derive(clap::Args)]
 pub struct Arguments {
     #[command(flatten)]
@@ -33,7 +38,7 @@ pub struct Arguments {
 }
 
 /// Shows how this node is.
-pub fn run(arguments: &Arguments, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub fn run(arguments: &Arguments, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     let evidence = gather_settled(&arguments.node.subnet_file)?;
     let status = node_status(&evidence);
     match arguments.node.output {
@@ -44,7 +49,10 @@ pub fn run(arguments: &Arguments, terminal: &mut Terminal) -> anyhow::Result<()>
             terminal.write_all(page.as_bytes())?;
         }
     }
-    Ok(())
+    Ok(match status.daemon.life {
+        Life::Running => ExitCode::SUCCESS,
+        Life::Suspended | Life::NotSeen => ExitCode::from(NOT_RUNNING),
+    })
 }
 
 /// How much is listed.
@@ -85,7 +93,15 @@ impl Page {
             true => self.screen.paint(Ink::Good, "ready"),
             false => self.screen.paint(Ink::Bad, "not ready"),
         };
-        let mut text = format!("{name} is {verdict}\n");
+        let but = if status.ready { "but" } else { "and" };
+        let life = match status.daemon.life {
+            Life::Running => String::new(),
+            idle => format!(
+                ", {but} {}",
+                self.screen.paint(Ink::Bad, &format!("flanneld is {}", life_word(idle)))
+            ),
+        };
+        let mut text = format!("{name} is {verdict}{life}\n");
         for (mark, lines) in [((Ink::Bad, "x"), &status.reasons), ((Ink::Odd, "!"), &status.notes)] {
             let mark = self.screen.paint(mark.0, mark.1);
             text += &self.lines(lines, |line| format!("  {mark} {line}\n"));
@@ -96,9 +112,8 @@ impl Page {
     fn facts(&self, status: &NodeStatus) -> String {
         let daemon = &status.daemon;
         let life = match daemon.life {
-            Life::Running => "running".to_owned(),
-            Life::Suspended => self.screen.paint(Ink::Bad, "suspended"),
-            Life::NotSeen => self.screen.paint(Ink::Bad, "not running"),
+            Life::Running => life_word(Life::Running).to_owned(),
+            idle => self.screen.paint(Ink::Bad, life_word(idle)),
         };
         let version = &daemon.version;
         let mut facts = vec![
@@ -179,8 +194,15 @@ fn own_facts(node: &OwnStatus) -> Vec<(&'static str, String)> {
     let networks = listed(node.networks.iter().map(|(_, network)| network));
     let public = listed(node.public.iter().map(|(_, address)| address));
     let addresses = listed(node.addresses.iter().map(|(_, address)| address));
-    let announced = if public == addresses { String::new() } else { format!(", announced as {public}") };
-    let pods = node.pod_mtu.map(|mtu| format!(", pods have MTU {mtu}")).unwrap_or_default();
+    let asked = listed(node.asked.iter().map(|(_, address)| address));
+    let announced = match &public {
+        _ if public != asked => {
+            format!(", announced as {public}, which the lease store has instead of {asked}")
+        }
+        _ if public != addresses => format!(", announced as {public}"),
+        _ => String::new(),
+    };
+    let pods = node.pod_mtu.map(|mtu| pod_words(mtu, &node.pod_mtus)).unwrap_or_default();
     let mut facts = vec![
         ("interface", format!("{} {addresses} mtu {}{announced}", node.interface, node.interface_mtu)),
         ("lease", format!("{subnets} of {networks}")),
@@ -189,6 +211,24 @@ fn own_facts(node: &OwnStatus) -> Vec<(&'static str, String)> {
     facts.extend(node.devices.iter().map(|device| ("device", device_words(device))));
     facts.extend(node.rules.iter().map(|rules| ("rules", rule_words(rules))));
     facts
+}
+
+/// The MTU that pods get, and how many have another: a pod keeps the one that it started with.
+fn pod_words(mtu: u32, pods: &BTreeMap<u32, usize>) -> String {
+    let others: BTreeMap<_, _> = pods.iter().filter(|(other, _)| **other != mtu).collect();
+    if others.is_empty() {
+        return format!(", pods have MTU {mtu}");
+    }
+    let (count, all): (usize, usize) = (others.values().copied().sum(), pods.values().sum());
+    format!(", pods get MTU {mtu}; {count} of {all} pods have another: {}", listed(others.keys()))
+}
+
+fn life_word(life: Life) -> &'static str {
+    match life {
+        Life::Running => "running",
+        Life::Suspended => "suspended",
+        Life::NotSeen => "not running",
+    }
 }
 
 /// The name in the form of net-conf's `Backend.Type`.

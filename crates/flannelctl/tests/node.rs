@@ -88,9 +88,18 @@ fn a_route_that_is_lost_while_flanneld_hangs_or_is_gone_is_the_only_difference()
     .unwrap();
     node.ip(&format!("route del {subnet}")).unwrap();
     assert_one_route_is_missing(node, &subnet);
+    assert_first_line(node, "master1 is ready, but flanneld is suspended");
     node.kill_flanneld().unwrap();
     assert_one_route_is_missing(node, &subnet);
+    assert_first_line(node, "master1 is ready, but flanneld is not running");
     assert_eq!(json_of(&ask(node, "status -o json"))["daemon"]["life"], "not_seen");
+}
+
+/// The first line of a node whose flanneld does nothing, which the exit code tells too.
+fn assert_first_line(node: &Node, line: &str) {
+    let (code, text, _) = told(&ask(node, "status"));
+    assert_eq!((code, text.lines().next().unwrap()), (3, line));
+    assert_eq!(ask(node, "status -o json").status.code(), Some(3));
 }
 
 fn assert_one_route_is_missing(node: &Node, subnet: &str) {
@@ -119,6 +128,49 @@ fn what_others_put_into_the_pod_network_is_named_and_is_no_difference() {
          route 10.244.77.0/24 via {router} dev eth0 protocol boot\n"
     );
     assert_eq!(told(&ask(node, "diff")), (0, expected, String::new()));
+}
+
+/// What is wrong with a bridge is told by status at once, and by the daemon when it looks next.
+const LOOK: Duration = Duration::from_secs(90);
+
+#[test]
+fn pods_that_started_under_another_mtu_are_counted() {
+    let lab = settled();
+    let node = lab.node("master1").unwrap();
+    let _pods = [node.add_pod("pod1").unwrap(), node.add_pod("pod2").unwrap()];
+    assert!(told(&ask(node, "status")).1.contains("backend    vxlan, pods have MTU 1450\n"));
+    lab.write_net_conf(r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","MTU":1400}}"#).unwrap();
+    let line = "backend    vxlan, pods get MTU 1350; 2 of 2 pods have another: 1450\n";
+    wait_for("the pods to be counted", Duration::from_secs(30), || {
+        let text = told(&ask(node, "status")).1;
+        if text.contains(line) { Ok(()) } else { Err(text) }
+    })
+    .unwrap();
+    assert_eq!(json_of(&ask(node, "status -o json"))["node"]["pod_mtus"], json!({"1450": 2}));
+}
+
+#[test]
+fn pods_behind_a_bridge_that_is_down_are_told_with_the_blackhole_route_as_the_remedy() {
+    let lab = settled();
+    let node = lab.node("master1").unwrap();
+    let _pod = node.add_pod("pod1").unwrap();
+    node.ip("link set cni0 down").unwrap();
+    let note = "cni0 is down: the pods of this node are cut off, and packets for them leave by the default route, in \
+                clear; with --ip-blackhole-route they are dropped; raise it with `ip link set cni0 up`";
+    let (code, text, _) = told(&ask(node, "status"));
+    assert_eq!(code, 0);
+    assert!(text.contains(&format!("\n  ! {note}\n")), "{text}");
+    wait_for("/readyz to tell it, too", LOOK, || {
+        let (_, body) = node.http_get(8081, "/readyz").map_err(|why| why.to_string())?;
+        if body.lines().any(|line| line == note) { Ok(()) } else { Err(body) }
+    })
+    .unwrap();
+    // What status has to say beside it, such as that bridges do not ask netfilter, /readyz says as well.
+    let status = json_of(&ask(node, "status -o json"));
+    let (_, body) = node.http_get(8081, "/readyz").unwrap();
+    for told in status["notes"].as_array().unwrap() {
+        assert!(body.lines().any(|line| line == told), "{told} is not in {body}");
+    }
 }
 
 #[test]

@@ -102,6 +102,7 @@ mod tests {
             own: own.map(Arc::new),
             own_is_damaged: false,
             rival: None,
+            announced: ByFamily::default(),
             public: ByFamily::default(),
             peers: peers.iter().cloned().map(Arc::new).collect(),
             faults: Vec::new(),

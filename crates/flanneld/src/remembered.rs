@@ -10,6 +10,7 @@ use std::{fs, io};
 
 use flannel_files::{MOST_BY_PROGRAM, Survives, folder_of};
 use flannel_leases::{Server, Snapshot};
+use flannel_plan::family::ByFamily;
 use flannel_plan::lease::Lease;
 use flannel_plan::snapshot_file::{FORMAT, Kept, Recalled};
 use serde::{Deserialize, Serialize};
@@ -86,6 +87,7 @@ impl Remembered {
             own_is_damaged: false,
             rival: None,
             public: told.public,
+            announced: ByFamily::default(),
             peers: told.peers.leases,
             faults: Vec::new(),
         })

@@ -2,11 +2,13 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use flannel_leases as leases;
 use flannel_leases::rival::Stand;
+use flannel_plan::family::ByFamily;
 use flannel_plan::report::{NodeReport, Outcome, RepairLog};
 use flannel_plan::state::{Key, Tier};
 use flannel_plan::underlay::{Choice, Underlay};
@@ -40,6 +42,8 @@ pub struct Reporter {
     repairs: RepairLog,
     told: BTreeSet<String>,
     outcome: Option<Outcome>,
+    /// Where other nodes send to, as the store has it.
+    announced: ByFamily<IpAddr>,
     foreign: Vec<String>,
     standing: Standing,
     /// Why the store's net-conf is not followed, and what is wrong with the interface.
@@ -86,6 +90,7 @@ impl Reporter {
             repairs: RepairLog::default(),
             told: BTreeSet::new(),
             outcome: None,
+            announced: ByFamily::default(),
             foreign: Vec::new(),
             standing: Standing::default(),
         }
@@ -189,10 +194,24 @@ impl Reporter {
         notes.iter().filter(|note| !known.contains(note)).for_each(|note| warn!("{note}"));
         notes.extend(planned.into_iter().flat_map(|planned| planned.plan.warnings.clone()));
         notes.extend(self.old_news(word, damper));
+        self.note_announced(word);
         if self.stand(reasons, notes) {
             // In this order: whoever waits for ready finds the report in place.
             self.write_if_due(planned, damper);
             self.tell_outside(word);
+        }
+    }
+
+    /// Notes what the store says of this node: that may be another address than it was told.
+    fn note_announced(&mut self, word: &Word) {
+        let announced = word.snapshot.as_ref().map(|snapshot| match &snapshot.own {
+            Some(own) if snapshot.announced.is_empty() => own.announcement.public,
+            _ => snapshot.announced,
+        });
+        let announced = announced.unwrap_or_default();
+        if announced != self.announced {
+            self.announced = announced;
+            self.state_file.touch();
         }
     }
 
@@ -287,6 +306,7 @@ impl Reporter {
             ready: self.standing.ready,
             reasons: self.standing.reasons.clone(),
             notes: self.standing.notes.clone(),
+            announced: self.announced,
             outcome: self.outcome.clone(),
             repairs: Cow::Borrowed(self.repairs.all()),
             contested: damper.contested().map(ToString::to_string).collect(),

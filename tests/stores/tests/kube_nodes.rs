@@ -12,7 +12,7 @@ use store_tests::{Fleet, Need, NodeObject, scenarios, tell, time_to};
 scenarios! {
     &[Need::Peers] => a_peer_of_both_families_that_changes_one_is_followed_in_that_one,
         a_peer_that_comes_back_with_another_subnet_is_followed, a_node_says_what_it_is_as_go_does,
-        a_node_without_a_subnet_waits_and_says_why;
+        a_node_without_a_subnet_waits_and_says_why, status_shows_the_address_that_the_store_holds;
 }
 
 const LONG: Duration = Duration::from_secs(60);
@@ -137,4 +137,19 @@ fn a_node_without_a_subnet_waits_and_says_why() {
     tell(format!("ready {took:?} after it got a subnet"));
     node.add_pod("pod1").unwrap();
     node.stop_flanneld(Signal::TERM).unwrap();
+}
+
+fn status_shows_the_address_that_the_store_holds() {
+    let fleet = Fleet::kubernetes("kube-overwrites", 1, VXLAN);
+    let (kubernetes, node) = (fleet.kubernetes().unwrap(), fleet.node("master1"));
+    let overwrite = json!({format!("{PREFIX}/public-ip-overwrite"): "203.0.113.9"});
+    kubernetes.annotate("master1", &overwrite).unwrap();
+    node.start_flanneld(["--kube-api-url", &kubernetes.url(), "--public-ip", "198.51.100.7"]).unwrap();
+    is_ready(node);
+    let flannelctl = cluster_tests::flanneld_path().with_file_name("flannelctl");
+    let line = "announced as 203.0.113.9, which the lease store has instead of 198.51.100.7\n";
+    wait_until("the address in the status", || {
+        let text = node.run(flannelctl.to_str().unwrap(), ["status"]).map_err(|why| why.to_string())?;
+        if text.contains(line) { Ok(()) } else { Err(text) }
+    });
 }

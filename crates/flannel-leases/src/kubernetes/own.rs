@@ -80,6 +80,11 @@ impl Own {
         if *self == before { News::Nothing } else { News::Changed }
     }
 
+    /// Where its annotations tell other nodes to send to.
+    pub(super) fn announced(&self) -> ByFamily<IpAddr> {
+        self.readable.as_ref().map(|announcement| announcement.public).unwrap_or_default()
+    }
+
     /// The annotations that it should have, and has not.
     pub(super) fn missing(
         &self,

@@ -17,6 +17,7 @@ fn expected(config: &str) -> Snapshot {
         own_is_damaged: false,
         rival: None,
         public: ByFamily::default(),
+        announced: ByFamily::default(),
         config: Ok(NetworkConfig::parse(config).unwrap()),
         own: None,
         peers: Vec::new(),

@@ -130,6 +130,7 @@ async fn an_overwritten_address_is_published_and_the_nodes_own_stays_its_announc
     assert_eq!(public_ip().as_deref(), Some("172.18.0.2"));
     let own = until(&mut store, |snapshot| snapshot.own.is_some()).await;
     assert_eq!(own.own.unwrap().announcement, announcement(1));
+    assert_eq!(own.announced.v4, "172.18.0.2".parse().ok());
     assert_eq!(stage.patches("w1").len(), 1);
 
     // A new overwrite is asked for while we run: the node is not as it should be, and is published again.

@@ -41,12 +41,14 @@ fn own_status_of_w1(inputs: &Inputs, devices: Vec<Link>) -> OwnStatus {
         subnets: v4("10.244.1.0/24"),
         networks: v4("10.244.0.0/16"),
         public: address,
+        asked: address,
         interface: link("eth0"),
         addresses: address,
         interface_mtu: 1500,
         backend: inputs.config.backend.clone(),
         devices,
         pod_mtu: Some(1450),
+        pod_mtus: BTreeMap::new(),
         rules: None,
     }
 }
@@ -273,4 +275,30 @@ fn a_daemon_that_does_nothing_or_is_not_ours_is_noted_and_the_node_stays_ready()
     assert_eq!((status.ready, &status.notes[..]), (true, &expected[..]));
     evidence.daemon = Sighting { life: Life::NotSeen, pid: None };
     assert!(node_status(&evidence).notes[0].starts_with("flanneld is not running: packets still flow"));
+}
+
+#[test]
+fn the_address_that_the_store_holds_is_told_beside_the_one_that_was_asked_for() {
+    let inputs = inputs(VXLAN, 2);
+    let mut evidence = evidence(&inputs, &mut settled(&inputs));
+    let (held, asked) =
+        (ByFamily { v4: "203.0.113.9".parse().ok(), v6: None }, inputs.own.announcement.public);
+    evidence.report.announced = held;
+    let node = node_status(&evidence).node.unwrap();
+    assert_eq!((node.public, node.asked), (held, asked));
+    evidence.report.announced = ByFamily::default(); // by a flanneld that did not say
+    assert_eq!(node_status(&evidence).node.unwrap().public, asked);
+}
+
+#[test]
+fn what_both_the_daemon_and_we_have_to_say_is_said_once() {
+    let mut inputs = inputs(VXLAN, 2);
+    inputs.firewall.notes = vec!["cni0 is down".to_owned()];
+    let mut evidence = evidence(&inputs, &mut settled(&inputs));
+    evidence.report.notes = vec!["cni0 is down".to_owned(), "leases/x.json holds no lease".to_owned()];
+    if let Some(Ok(comparison)) = &mut evidence.comparison {
+        comparison.bridges = vec!["cni0 is down".to_owned(), "cni0 has an old gateway".to_owned()];
+    }
+    let expected = ["cni0 is down", "leases/x.json holds no lease", "cni0 has an old gateway"];
+    assert_eq!(node_status(&evidence).notes, expected);
 }

@@ -95,3 +95,28 @@ fn rules_are_named_with_their_place_and_what_cannot_be_seen_is_noted() {
     assert!(text.starts_with("w1 is ready\n") && text.contains(note), "{text}");
     assert!(text.contains("objects    1 of 8 not as they should be"), "{text}");
 }
+
+#[test]
+fn a_daemon_that_does_nothing_is_in_the_first_line() {
+    let inputs = inputs(VXLAN, 2);
+    let mut evidence = evidence(&inputs, &mut settled(&inputs));
+    let mut first_line = |life, ready| {
+        (evidence.daemon.life, evidence.report.ready) = (life, ready);
+        page(&node_status(&evidence), Limits::USUAL).lines().next().unwrap_or_default().to_owned()
+    };
+    assert_eq!(first_line(Life::Suspended, true), "w1 is ready, but flanneld is suspended");
+    assert_eq!(first_line(Life::NotSeen, false), "w1 is not ready, and flanneld is not running");
+}
+
+#[test]
+fn pods_and_addresses_that_are_not_as_asked_for_are_told() {
+    let inputs = inputs(VXLAN, 2);
+    let mut evidence = evidence(&inputs, &mut settled(&inputs));
+    evidence.pod_mtus = [(1350, 1), (1450, 3), (1500, 2)].into();
+    evidence.report.announced = ByFamily { v4: "203.0.113.9".parse().ok(), v6: None };
+    let text = page(&node_status(&evidence), Limits::USUAL);
+    let pods = "backend    vxlan, pods get MTU 1450; 3 of 6 pods have another: 1350, 1500\n";
+    assert!(text.contains(pods), "{text}");
+    let address = "mtu 1500, announced as 203.0.113.9, which the lease store has instead of 10.0.0.1\n";
+    assert!(text.contains(address), "{text}");
+}

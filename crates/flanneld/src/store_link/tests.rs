@@ -39,6 +39,7 @@ fn snapshot(origin: Option<&str>) -> Snapshot {
         is_stale: false,
         own_is_damaged: false,
         rival: None,
+        announced: ByFamily::default(),
         public: ByFamily::default(),
         peers: Vec::new(),
         faults: Vec::new(),
