@@ -246,9 +246,9 @@ impl Link {
         })
     }
 
-    /// Names who keeps changing what the store says, for as long as that is so.
+    /// Names who keeps changing what the store says, for as long as that is so. A store that does not take it says why.
     fn note_fight(&self, publishing: &Publishing, found: Option<Rival>) {
-        self.word.change(|word| match publishing.corrections.is_fight() {
+        self.word.change(|word| match publishing.corrections.is_fight() && word.publish_trouble.is_none() {
             true => word.fighter = found.or_else(|| word.fighter.take()),
             false => word.fighter = None,
         });
@@ -352,5 +352,7 @@ async fn until(moment: Option<Instant>) {
     }
 }
 
+#[cfg(test)]
+mod fights;
 #[cfg(test)]
 mod tests;

@@ -30,7 +30,7 @@ struct Stage {
     _rest: (watch::Sender<Option<Wanted>>, watch::Sender<Readiness>),
 }
 
-fn snapshot(origin: Option<&str>) -> Snapshot {
+pub(super) fn snapshot(origin: Option<&str>) -> Snapshot {
     Snapshot {
         origin: origin.map(Into::into),
         config: Ok(NetworkConfig::parse(r#"{"Network":"10.244.0.0/16"}"#).unwrap()),
