@@ -195,7 +195,9 @@ impl Reporter {
         notes.extend(planned.into_iter().flat_map(|planned| planned.plan.warnings.clone()));
         notes.extend(self.old_news(word, damper));
         self.note_announced(word);
-        if self.stand(reasons, notes) {
+        // Two nodes with one subnet are no blink.
+        let grace = if rivals(word, Stand::Yields).next().is_some() { Duration::ZERO } else { GRACE };
+        if self.stand(reasons, notes, grace) {
             // In this order: whoever waits for ready finds the report in place.
             self.write_if_due(planned, damper);
             self.tell_outside(word);
@@ -243,9 +245,9 @@ impl Reporter {
     }
 
     /// Takes a stand on readiness; says whether it is new.
-    fn stand(&mut self, reasons: Vec<String>, notes: Vec<String>) -> bool {
+    fn stand(&mut self, reasons: Vec<String>, notes: Vec<String>, grace: Duration) -> bool {
         let standing = &mut self.standing;
-        let blink = |since: Instant| since.elapsed() < GRACE;
+        let blink = |since: Instant| since.elapsed() < grace;
         let ready = if reasons.is_empty() {
             standing.trouble_since = None;
             true
