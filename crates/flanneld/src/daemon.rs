@@ -386,7 +386,7 @@ fn repair(change: &Change, damper: &mut Damper, repairs: &mut BTreeSet<Key>, now
         Advice::Hold => return Admission::Held,
         Advice::Repair => {}
         Advice::RepairAndTell => {
-            warn!(object = %key, "something keeps undoing this object: it is put back more rarely from now on");
+            warn!(object = %key, "something keeps undoing this object: it is put back once a second at most from now on");
         }
     }
     repairs.insert(key);

@@ -7,26 +7,24 @@ use flannel_plan::state::Key;
 
 /// How many repairs of one object within [`WINDOW`] make a fight.
 const MOST_REPAIRS: usize = 10;
+/// A fight is over when nothing had to be repaired for so long.
 const WINDOW: Duration = Duration::from_secs(10);
-const FIRST_HOLD: Duration = Duration::from_secs(1);
-const LONGEST_HOLD: Duration = Duration::from_secs(60);
+/// So long an object that is fought over is left as it is: pods need it right now and then, whoever is right.
+const HOLD: Duration = Duration::from_secs(1);
 
 /// Counts repairs of each object and holds back those that somebody else keeps undoing.
 #[derive(Debug, Default)]
 pub struct Damper {
-    fights: BTreeMap<Key, Fight>,
+    objects: BTreeMap<Key, Repairs>,
 }
 
+/// What was repaired lately of one object.
 #[derive(Debug)]
-struct Fight {
-    repairs: Vec<Instant>,
-    hold: Option<Hold>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Hold {
-    length: Duration,
-    until: Instant,
+enum Repairs {
+    /// A few times: when.
+    Few(Vec<Instant>),
+    /// So often that it is a fight: the last time.
+    Fight(Instant),
 }
 
 /// What to do about an object that has to be repaired.
@@ -43,46 +41,50 @@ pub enum Advice {
 impl Damper {
     /// Asks before a repair, and notes it unless the answer is to hold.
     pub fn ask(&mut self, key: &Key, now: Instant) -> Advice {
-        let fight = self.fights.entry(key.clone()).or_insert(Fight { repairs: Vec::new(), hold: None });
-        fight.repairs.retain(|at| now.duration_since(*at) < WINDOW);
-        match &mut fight.hold {
-            Some(hold) if now < hold.until => return Advice::Hold,
-            Some(hold) => {
-                hold.length = (hold.length * 2).min(LONGEST_HOLD);
-                hold.until = now + hold.length;
-                return Advice::Repair;
+        let repairs = self.objects.entry(key.clone()).or_insert(Repairs::Few(Vec::new()));
+        match repairs {
+            Repairs::Fight(last) if now < *last + HOLD => Advice::Hold,
+            Repairs::Fight(last) => {
+                *last = now;
+                Advice::Repair
             }
-            None => {}
+            Repairs::Few(times) => {
+                times.retain(|at| now.duration_since(*at) < WINDOW);
+                times.push(now);
+                if times.len() < MOST_REPAIRS {
+                    return Advice::Repair;
+                }
+                *repairs = Repairs::Fight(now);
+                Advice::RepairAndTell
+            }
         }
-        fight.repairs.push(now);
-        if fight.repairs.len() < MOST_REPAIRS {
-            return Advice::Repair;
-        }
-        fight.hold = Some(Hold { length: FIRST_HOLD, until: now + FIRST_HOLD });
-        fight.repairs = Vec::new();
-        Advice::RepairAndTell
     }
 
     /// When the next held object may be repaired.
     pub fn next_release(&self, now: Instant) -> Option<Instant> {
-        self.fights
-            .values()
-            .filter_map(|fight| fight.hold)
-            .map(|hold| hold.until)
-            .filter(|until| *until > now)
-            .min()
+        self.fights().map(|(_, last)| last + HOLD).filter(|release| *release > now).min()
     }
 
     /// The objects that are being fought over.
     pub fn contested(&self) -> impl Iterator<Item = &Key> {
-        self.fights.iter().filter(|(_, fight)| fight.hold.is_some()).map(|(key, _)| key)
+        self.fights().map(|(key, _)| key)
     }
 
-    /// Forgets objects that nobody touched for long: a fight is over after twice its hold.
+    fn fights(&self) -> impl Iterator<Item = (&Key, Instant)> {
+        self.objects.iter().filter_map(|(key, repairs)| match repairs {
+            Repairs::Fight(last) => Some((key, *last)),
+            Repairs::Few(_) => None,
+        })
+    }
+
+    /// Forgets objects that nobody touched for long.
     pub fn forget_old(&mut self, now: Instant) {
-        self.fights.retain(|_, fight| match fight.hold {
-            Some(hold) => now < hold.until + hold.length.max(WINDOW),
-            None => fight.repairs.last().is_some_and(|last| now.duration_since(*last) < WINDOW),
+        self.objects.retain(|_, repairs| {
+            let last = match repairs {
+                Repairs::Few(times) => times.last(),
+                Repairs::Fight(last) => Some(&*last),
+            };
+            last.is_some_and(|last| now.duration_since(*last) < WINDOW)
         });
     }
 }
@@ -95,8 +97,15 @@ mod tests {
         Key::Route("10.244.2.0/24".parse().unwrap())
     }
 
+    /// A damper with a fight that began just now.
+    fn fight(now: Instant) -> Damper {
+        let mut damper = Damper::default();
+        (0..10).for_each(|_| _ = damper.ask(&route(), now));
+        damper
+    }
+
     #[test]
-    fn the_tenth_repair_within_ten_seconds_is_told_and_the_next_is_held() {
+    fn the_tenth_repair_within_ten_seconds_is_told_and_the_next_is_held_for_a_second() {
         let (mut damper, start) = (Damper::default(), Instant::now());
         for n in 0..9 {
             assert_eq!(damper.ask(&route(), start + Duration::from_millis(n * 10)), Advice::Repair);
@@ -104,30 +113,37 @@ mod tests {
         let now = start + Duration::from_millis(100);
         assert_eq!(damper.ask(&route(), now), Advice::RepairAndTell);
         assert_eq!(damper.ask(&route(), now), Advice::Hold);
-        assert_eq!(damper.next_release(now), Some(now + FIRST_HOLD));
+        assert_eq!(damper.next_release(now), Some(now + HOLD));
         assert_eq!(damper.contested().collect::<Vec<_>>(), [&route()]);
     }
 
     #[test]
-    fn a_fight_that_goes_on_is_repaired_ever_more_rarely_and_not_told_again() {
-        let (mut damper, mut now) = (Damper::default(), Instant::now());
-        (0..10).for_each(|_| _ = damper.ask(&route(), now));
-        for seconds in [1, 2, 4, 8, 16, 32, 60, 60] {
-            assert_eq!(damper.ask(&route(), now), Advice::Hold, "{seconds}");
-            now += Duration::from_secs(seconds);
-            assert_eq!(damper.ask(&route(), now), Advice::Repair, "{seconds}");
-        }
+    fn a_fight_that_goes_on_is_answered_once_a_second_for_ever_and_not_told_again() {
+        let start = Instant::now();
+        let mut damper = fight(start);
+        let moments = (1..=360_000).map(|n| start + Duration::from_millis(n * 10));
+        let advice: Vec<Advice> = moments.map(|now| damper.ask(&route(), now)).collect();
+        let repairs = advice.iter().filter(|advice| **advice == Advice::Repair).count();
+        assert_eq!((repairs, advice.contains(&Advice::RepairAndTell)), (3600, false));
     }
 
     #[test]
-    fn slow_repairs_are_no_fight_and_a_fight_is_forgotten_when_it_ends() {
+    fn a_held_object_is_looked_at_again_until_it_was_left_alone_for_ten_seconds() {
+        let start = Instant::now();
+        let mut damper = fight(start);
+        damper.forget_old(start + WINDOW / 2);
+        assert_eq!(damper.contested().count(), 1);
+        damper.forget_old(start + WINDOW);
+        assert_eq!((damper.contested().count(), damper.next_release(start)), (0, None));
+        assert_eq!(damper.ask(&route(), start + WINDOW), Advice::Repair, "as if nothing had been");
+    }
+
+    #[test]
+    fn slow_repairs_are_no_fight() {
         let (mut damper, mut now) = (Damper::default(), Instant::now());
         for _ in 0..50 {
             now += Duration::from_millis(1200);
             assert_eq!(damper.ask(&route(), now), Advice::Repair);
         }
-        (0..10).for_each(|_| _ = damper.ask(&route(), now));
-        damper.forget_old(now + Duration::from_secs(12));
-        assert_eq!(damper.contested().count(), 0);
     }
 }

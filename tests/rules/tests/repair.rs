@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use cluster_tests::{Cluster, metrics, options, readyz, state, wait_until};
+use cluster_tests::{Cluster, cpu_time, metrics, options, readyz, state, wait_until};
 use flannel_lab::{LabOptions, Node, Topology};
 use rule_tests::{Firewalld, Folder, Mode, listing, of_flannel};
 use serde_json::json;
@@ -134,11 +134,15 @@ fn a_fight_in_iptables_is_damped_and_named() {
     fight(Mode::Iptables, "iptables -t nat -F FLANNEL-POSTRTG", "rules iptables nat");
 }
 
+const FIGHT: Duration = Duration::from_secs(12);
+
 /// A program that flushes our chain again and again.
 fn fight(mode: Mode, damage: &str, table: &str) {
     let (cluster, _folder) = node_in(mode);
     let (node, over) = (cluster.node("master1"), AtomicBool::new(false));
     let whole = listing(node);
+    let (pid, start) = (node.flanneld_pid().unwrap(), Instant::now());
+    let before = cpu_time(pid);
     thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::SeqCst) {
@@ -156,14 +160,17 @@ fn fight(mode: Mode, damage: &str, table: &str) {
             (200, lines) if lines.contains(&who) => Ok(()),
             other => Err(format!("{other:#?}")),
         });
+        thread::sleep((start + FIGHT).saturating_duration_since(Instant::now()));
         over.store(true, Ordering::SeqCst);
     });
+    let (spent, took) = (cpu_time(pid) - before, start.elapsed());
+    assert!(spent < took / 10, "{spent:?} of {took:?}");
     wait_until("the rules to be whole after the fight", || {
         let now = listing(node);
         if now == whole { Ok(()) } else { Err(format!("{:#?}", changes(&whole, &now))) }
     });
     let repairs = metrics(node).sum("flannel_repairs_total");
-    assert!((5.0..40.0).contains(&repairs), "ten repairs, then ever fewer: {repairs}");
+    assert!((15.0..40.0).contains(&repairs), "ten repairs, then one a second: {repairs}");
     let log = node.log();
     let told: Vec<_> = log.lines().filter(|line| line.contains("keeps undoing")).collect();
     assert!(told.len() == 1 && told[0].contains(table), "{told:#?}");

@@ -1,7 +1,7 @@
 //! The loop of ip-masq-agent: the file and the rules are looked at, and what differs is made right.
 //!
 //! It looks when somebody says that something may have changed, and every `resyncInterval`. A program that keeps undoing
-//! its rules is named, and answered ever more rarely.
+//! its rules is named, and answered once a second at most.
 
 use std::time::Instant;
 
@@ -149,7 +149,7 @@ impl Agent {
         let advice = self.damper.ask(&Key::Rules(difference.id.clone()), now);
         if advice == Advice::RepairAndTell {
             let (table, by) = (&difference.id, self.suspects.accused().unwrap_or_default());
-            warn!(%table, by, "somebody keeps changing these rules: from now on they are repaired ever more rarely");
+            warn!(%table, by, "somebody keeps changing these rules: from now on they are repaired once a second at most");
         }
         advice != Advice::Hold
     }
