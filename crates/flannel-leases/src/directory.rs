@@ -141,8 +141,12 @@ impl LeaseStore for Directory {
 
     async fn next(&mut self) -> Result<Snapshot, StoreError> {
         loop {
-            if let Some(notices) = self.notices.as_ref().filter(|_| self.reading.version != 0) {
-                notices.wait(&mut self.suspects).await?;
+            if let Some(notices) = self.notices.as_ref().filter(|_| self.reading.version != 0)
+                && let Err(wrong) = notices.wait(&mut self.suspects).await
+            {
+                // Whatever is wrong with the watch, the next try begins with a new one.
+                (self.notices, self.suspects.all, self.told) = (None, true, 0);
+                return Err(wrong);
             }
             // After an error the same reading is news again: it says that the store can be read.
             self.look().inspect_err(|_| self.told = 0)?;

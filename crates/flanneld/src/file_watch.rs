@@ -3,32 +3,26 @@
 
 use std::convert::Infallible;
 use std::ffi::OsString;
-use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
-use tracing::debug;
 
+use crate::metrics::Failures;
 use crate::wake::{Bell, Wake};
+use crate::watching::{self, Named};
 
-/// How long to wait for a folder that was removed: the next pass makes it again when it writes the file.
-const PATIENCE: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(20);
-
-/// Starts watching. Where that is not possible, there is still the safety look.
-pub fn start(file: &Path, bell: Bell) {
+/// Starts watching.
+pub fn start(file: &Path, bell: Bell, failures: Failures) {
     let (Some(folder), Some(name)) = (file.parent(), file.file_name()) else { return };
     let watch = FileWatch { folder: folder.to_owned(), name: name.to_owned(), bell };
-    let spawned = thread::Builder::new().name("file-watch".into()).spawn(move || watch.run());
-    if let Err(error) = spawned {
-        debug!(%error, "no thread to watch the subnet file: its loss is seen by the safety look");
-    }
+    let named =
+        Named { name: "file-watch", without: "the loss of the subnet file is seen once a minute only" };
+    watching::keep(named, failures, move || watch.listen());
 }
 
 struct FileWatch {
@@ -38,14 +32,7 @@ struct FileWatch {
 }
 
 impl FileWatch {
-    fn run(&self) {
-        // The folder is made here rather than with the first file: the file may get lost right after.
-        let watched = fs::create_dir_all(&self.folder).and_then(|()| Ok(self.watch_while_it_lasts()?));
-        let Err(error) = watched;
-        debug!(folder = %self.folder.display(), %error, "the subnet file is seen by the safety look only");
-    }
-
-    fn watch_while_it_lasts(&self) -> Result<Infallible, Errno> {
+    fn listen(&self) -> io::Result<Infallible> {
         loop {
             let watch = self.begin()?;
             self.bell.ring(Wake::Look);
@@ -53,26 +40,19 @@ impl FileWatch {
         }
     }
 
-    /// Watches the folder, which may come back a moment later.
-    fn begin(&self) -> Result<OwnedFd, Errno> {
+    /// Watches the folder, which is made here rather than with the first file: the file may get lost right after.
+    fn begin(&self) -> io::Result<OwnedFd> {
+        fs::create_dir_all(&self.folder)?;
         let watch = inotify::init(CreateFlags::CLOEXEC)?;
         let flags = WatchFlags::DELETE
             | WatchFlags::MOVED_FROM
             | WatchFlags::MOVED_TO
             | WatchFlags::CLOSE_WRITE
             | WatchFlags::ATTRIB
+            | WatchFlags::MOVE_SELF
             | WatchFlags::ONLYDIR;
-        let end = Instant::now() + PATIENCE;
-        loop {
-            match inotify::add_watch(&watch, &self.folder, flags) {
-                Ok(_) => return Ok(watch),
-                Err(Errno::NOENT) if Instant::now() < end => {
-                    self.bell.ring(Wake::Look);
-                    thread::sleep(PAUSE);
-                }
-                Err(errno) => return Err(errno),
-            }
-        }
+        inotify::add_watch(&watch, &self.folder, flags)?;
+        Ok(watch)
     }
 
     /// Rings when something happens to the file, until the folder is gone. One reader for all: it holds what came
@@ -89,7 +69,7 @@ impl FileWatch {
             if ours || event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
                 self.bell.ring(Wake::Look);
             }
-            if event.events().contains(ReadFlags::IGNORED) {
+            if event.events().intersects(ReadFlags::IGNORED | ReadFlags::MOVE_SELF) {
                 return Ok(());
             }
         }
@@ -101,6 +81,8 @@ mod tests {
     use super::*;
     use crate::wake::Alarm;
     use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::{Duration, Instant};
 
     #[test]
     fn the_end_of_a_folder_is_heard_though_it_comes_with_that_of_the_file() {

@@ -11,14 +11,14 @@ mod status;
 mod yaml;
 
 use std::ffi::OsString;
-use std::thread;
 
-use anyhow::Context;
 use flannel_kernel::firewall::masq_agent::AgentFirewall;
-use tracing::{debug, error, info};
+use tracing::info;
 
 use crate::culprits::{Culprits, Suspects};
-use crate::wake::{Alarm, Bell, Wake};
+use crate::metrics::Failures;
+use crate::wake::{Alarm, Bell};
+use crate::watching::{self, Named};
 use crate::{exit, logging, options};
 use agent::Agent;
 use flags::{AgentOptions, AgentParsed};
@@ -41,54 +41,19 @@ fn run(options: AgentOptions, bell: Bell) -> (u8, String) {
     if let Err(fault) = logging::start(options.verbosity, options.log_format) {
         return (exit::USAGE, format!("{NAME} cannot start: {fault}\n"));
     }
-    match keep(options, bell) {
-        Ok(()) => (exit::FINE, String::new()),
-        Err(error) => (exit::FAILED, format!("{NAME} cannot start: {error:#}\n")),
-    }
+    keep(options, bell);
+    (exit::FINE, String::new())
 }
 
 /// Keeps the rules until the end is rung; they stay when it ends, as the original's do.
-fn keep(options: AgentOptions, bell: Bell) -> anyhow::Result<()> {
+fn keep(options: AgentOptions, bell: Bell) {
     info!(version = options::VERSION, file = %options.config.display(), chain = options.chain, "{NAME} starts");
     let firewall = AgentFirewall::open();
     let culprits = Culprits::default();
-    listen_to_rules(&firewall, &options.chain, (bell.clone(), culprits.clone()))?;
+    let named =
+        Named { name: "rule-watch", without: "changes to rules are repaired every resyncInterval only" };
+    let open = firewall.watcher(&options.chain);
+    watching::keep_rules(named, Failures::default(), open, (bell.clone(), culprits.clone()));
     folder_watch::start(&options.config, bell.clone());
     Agent::new(options, firewall, Suspects::new(culprits)).run(&mut Alarm::new(bell));
-    Ok(())
-}
-
-/// Where the kernel has no nftables nobody tells of changes: they are seen at every resync.
-fn listen_to_rules(
-    firewall: &AgentFirewall,
-    chain: &str,
-    (bell, culprits): (Bell, Culprits),
-) -> anyhow::Result<()> {
-    let mut watch = match firewall.watch(chain) {
-        Ok(watch) => watch,
-        Err(error) => {
-            debug!(%error, "the kernel tells of no changes to rules: they are looked at every resyncInterval");
-            return Ok(());
-        }
-    };
-    let listen = move || {
-        loop {
-            match watch.wait() {
-                Ok(notice) => {
-                    notice.by.iter().for_each(|program| culprits.note(program));
-                    debug!(%notice, "the kernel changed");
-                }
-                Err(error) => {
-                    error!(%error, "changes to rules are no longer heard: they are repaired every resyncInterval only");
-                    return;
-                }
-            }
-            bell.ring(Wake::Look);
-        }
-    };
-    thread::Builder::new()
-        .name("rule-watch".into())
-        .spawn(listen)
-        .context("no thread for the kernel's notices")?;
-    Ok(())
 }

@@ -33,6 +33,7 @@ mod store_link;
 mod trial;
 mod trust;
 mod wake;
+mod watching;
 
 use std::io::Write;
 use std::process::ExitCode;

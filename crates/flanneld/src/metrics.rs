@@ -31,6 +31,8 @@ pub struct Metrics {
     corrections: Counter,
     changes: Family<ByKindAndVerb, Counter>,
     settle: Histogram,
+    /// How often watches failed.
+    pub watch_failures: Failures,
     last_word: LastWord,
     /// Whether the loop comes round.
     pub pulse: Pulse,
@@ -46,6 +48,28 @@ struct ByReason {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByKind {
     kind: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByWatch {
+    watch: &'static str,
+}
+
+/// How often watches failed: whoever keeps one counts.
+#[derive(Clone, Debug, Default)]
+pub struct Failures(Family<ByWatch, Counter>);
+
+impl Failures {
+    /// Counts one.
+    pub fn count(&self, watch: &'static str) {
+        self.0.get_or_create(&ByWatch { watch }).inc();
+    }
+
+    /// How many there were.
+    #[cfg(test)]
+    pub fn of(&self, watch: &'static str) -> u64 {
+        self.0.get_or_create(&ByWatch { watch }).get()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -69,6 +93,7 @@ impl Default for Metrics {
             changes: Family::default(),
             // From a millisecond to half a minute: an idle look, and a thousand peers on a busy machine.
             settle: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
+            watch_failures: Failures::default(),
             last_word: LastWord::default(),
             pulse: Pulse::default(),
             reasons: Mutex::default(),
@@ -101,6 +126,8 @@ impl Metrics {
         );
         registry.register("flannel_changes", "Changes made on this node", self.changes.clone());
         registry.register("flannel_settle_seconds", "Time to make the node as desired", self.settle.clone());
+        let failures = self.watch_failures.0.clone();
+        registry.register("flannel_watch_failures", "Watches that failed and were opened again", failures);
         registry.register_collector(Box::new(self.last_word.clone()));
         registry.register_collector(Box::new(self.pulse.clone()));
         self

@@ -1,5 +1,6 @@
 //! Starts the threads of the daemon and runs the loop until the end is rung.
 
+use std::convert::Infallible;
 use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
@@ -10,7 +11,7 @@ use anyhow::Context;
 use flannel_files::{MOST_BY_HAND, MOST_BY_PROGRAM, Survives};
 use flannel_kernel::Linux;
 use flannel_kernel::firewall::rules::watch::RuleWatch;
-use flannel_kernel::watch::{Interest, Watch};
+use flannel_kernel::watch::{Interest, Watch, WatchError};
 use flannel_leases::{Readiness, Server, Snapshot};
 use flannel_plan::family::ByFamily;
 use flannel_plan::look::Scope;
@@ -29,6 +30,7 @@ use crate::daemon::{Before, Daemon, Parts};
 use crate::file_watch;
 use crate::http::{self, Health};
 use crate::in_force::InForce;
+use crate::metrics::Failures;
 use crate::notify::Supervisor;
 use crate::options::Options;
 use crate::rare_file::RareFile;
@@ -36,6 +38,7 @@ use crate::remembered::{Belongs, Remembered};
 use crate::report::Reporter;
 use crate::store_link::{self, LastWord, Link};
 use crate::wake::{Alarm, Bell, Wake};
+use crate::watching::{self, Named};
 
 /// `state.json` is read by people and probes: a second old is new enough.
 const REPORT_PAUSE: Duration = Duration::from_secs(1);
@@ -49,10 +52,14 @@ pub fn run(options: Options, bell: &Bell) -> anyhow::Result<()> {
     let mut kernel = Linux::open().context("no netlink socket to the kernel")?;
     let interest =
         Arc::new(RwLock::new(Interest { own_ports: vec![kernel.port_id()], ..Interest::default() }));
-    watch_kernel(Arc::clone(&interest), bell.clone())?;
+    let failures = &health.metrics.watch_failures;
+    watch_kernel(Arc::clone(&interest), bell.clone(), failures.clone());
     let culprits = Culprits::default();
-    watch_rules(kernel.rules().port_id(), bell.clone(), culprits.clone());
-    file_watch::start(Path::new(&options.subnet_file), bell.clone());
+    let own_ports: Vec<u32> = kernel.rules().port_id().into_iter().collect();
+    let open = move || RuleWatch::open(own_ports.clone());
+    let named = Named { name: "rule-watch", without: "changes to rules are repaired once a minute only" };
+    watching::keep_rules(named, failures.clone(), open, (bell.clone(), culprits.clone()));
+    file_watch::start(Path::new(&options.subnet_file), bell.clone(), failures.clone());
     let word = LastWord::default();
     let (wanted, wish) = watch::channel(None);
     let (standing, readiness) = watch::channel(Readiness::NotReady("flanneld starts".to_owned()));
@@ -126,55 +133,17 @@ fn last_report(state_file: &Path) -> Reported {
 }
 
 /// Rings whenever the kernel says that something may have changed.
-fn watch_kernel(interest: Arc<RwLock<Interest>>, bell: Bell) -> anyhow::Result<()> {
-    let mut watch = Watch::open(interest).context("the kernel's notices cannot be heard")?;
-    let listen = move || {
+fn watch_kernel(interest: Arc<RwLock<Interest>>, bell: Bell, failures: Failures) {
+    let named = Named { name: "kernel-watch", without: "drift is repaired once a minute only" };
+    watching::keep(named, failures, move || -> Result<Infallible, WatchError> {
+        let mut watch = Watch::open(Arc::clone(&interest))?;
         loop {
-            match watch.wait() {
-                Ok(notice) => debug!(%notice, "the kernel changed"),
-                Err(error) => {
-                    // Without notices there is still the safety look; but nobody should find that out by waiting.
-                    error!(%error, "the kernel's notices are no longer heard: drift is repaired once a minute only");
-                    return;
-                }
-            }
+            // The first time for what happened before the watch was open.
             bell.ring(Wake::Look);
+            let notice = watch.wait()?;
+            debug!(%notice, "the kernel changed");
         }
-    };
-    thread::Builder::new()
-        .name("kernel-watch".into())
-        .spawn(listen)
-        .context("no thread for the kernel's notices")?;
-    Ok(())
-}
-
-/// Rings whenever somebody else may have changed rules. A kernel without nftables tells nothing: then a look now and
-/// then has to do.
-fn watch_rules(own_port: Option<u32>, bell: Bell, culprits: Culprits) {
-    let mut watch = match RuleWatch::open(own_port.into_iter().collect()) {
-        Ok(watch) => watch,
-        Err(error) => {
-            return warn!(%error, "changes to rules cannot be heard: they are found once a minute only");
-        }
-    };
-    let listen = move || {
-        loop {
-            match watch.wait() {
-                Ok(notice) => {
-                    debug!(%notice, "the kernel changed");
-                    notice.by.iter().for_each(|program| culprits.note(program));
-                }
-                Err(error) => {
-                    error!(%error, "changes to rules are no longer heard: they are repaired once a minute only");
-                    return;
-                }
-            }
-            bell.ring(Wake::Look);
-        }
-    };
-    if let Err(error) = thread::Builder::new().name("rule-watch".into()).spawn(listen) {
-        warn!(%error, "no thread for changes to rules: they are found once a minute only");
-    }
+    });
 }
 
 /// What runs on the async thread.

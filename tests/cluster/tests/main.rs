@@ -28,3 +28,4 @@ mod rules;
 mod scale;
 mod side_by_side;
 mod stop;
+mod watches;

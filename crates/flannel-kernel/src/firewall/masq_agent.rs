@@ -7,6 +7,8 @@ mod failure;
 mod in_iptables;
 mod own_table;
 
+use std::sync::Arc;
+
 use flannel_plan::family::Family;
 use flannel_plan::masq_agent::iptables::AgentFound;
 use flannel_plan::masq_agent::wish::AgentWish;
@@ -71,18 +73,19 @@ impl AgentFirewall {
         Self { nft, programs: Vec::new() }
     }
 
-    /// A listener to changes of this agent's chain that others make.
-    pub fn watch(&self, chain: &str) -> Result<RuleWatch, WatchError> {
-        let own_ports = self.nft.iter().map(Nft::port_id).collect();
-        let own = chain.to_owned();
-        RuleWatch::open_for(
-            own_ports,
-            Box::new(move |table, chain| match table {
+    /// Opens listeners to changes of this agent's chain that others make.
+    pub fn watcher(&self, chain: &str) -> impl Fn() -> Result<RuleWatch, WatchError> + Send + 'static {
+        let own_ports: Vec<u32> = self.nft.iter().map(Nft::port_id).collect();
+        let own: Arc<str> = chain.into();
+        move || {
+            let own = Arc::clone(&own);
+            let matters = move |table: &str, chain: Option<&str>| match table {
                 own_table::NAME => true,
-                "nat" => chain.is_none_or(|chain| chain == own || chain == "POSTROUTING"),
+                "nat" => chain.is_none_or(|chain| chain == &*own || chain == "POSTROUTING"),
                 _ => false,
-            }),
-        )
+            };
+            RuleWatch::open_for(own_ports.clone(), Box::new(matters))
+        }
     }
 
     /// What is not as wanted.

@@ -241,7 +241,7 @@ fn while_nothing_of_the_agents_changes_no_program_is_run() {
 fn changes_by_others_are_told_and_our_own_are_not() {
     in_a_node(|| {
         let mut firewall = AgentFirewall::open();
-        let mut watch = firewall.watch(CHAIN).unwrap();
+        let mut watch = firewall.watcher(CHAIN)().unwrap();
         settle(&mut firewall, &wish(System::Nftables));
         sh("nft add table ip other; nft add table ip nat; nft add chain ip nat ELSE");
         let quiet = |watch: &mut flannel_kernel::firewall::rules::watch::RuleWatch| {

@@ -1,0 +1,133 @@
+//! Watches that come back: each listens on a thread of its own, and is opened again when it fails.
+//!
+//! Without one, drift is found by the safety look only, once a minute; so nobody should have to find that out by waiting.
+
+use std::convert::Infallible;
+use std::fmt::Display;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use flannel_kernel::firewall::rules::watch::RuleWatch;
+use flannel_kernel::watch::WatchError;
+use tracing::{debug, warn};
+
+use crate::culprits::Culprits;
+use crate::metrics::Failures;
+use crate::wake::{Bell, Wake};
+
+/// How long to wait before a watch is opened again; ever longer while that fails.
+const FIRST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// What lasted so long had worked.
+const WORKED: Duration = Duration::from_secs(10);
+
+/// What a watch is called.
+#[derive(Clone, Copy, Debug)]
+pub struct Named {
+    /// Its thread, and its label in /metrics.
+    pub name: &'static str,
+    /// What is lost without it, for the log.
+    pub without: &'static str,
+}
+
+/// Keeps a watch on a thread of its own. To listen is to open it, to ring for what happened before, and then to ring for
+/// what happens until it fails.
+pub fn keep<E: Display>(
+    named: Named,
+    failures: Failures,
+    mut listen: impl FnMut() -> Result<Infallible, E> + Send + 'static,
+) {
+    let Named { name, without } = named;
+    let work = move || {
+        let mut setback = Setback::default();
+        loop {
+            let begun = Instant::now();
+            let Err(error) = listen();
+            failures.count(name);
+            let (pause, is_news) = setback.after(begun.elapsed(), error.to_string());
+            if is_news {
+                warn!(watch = name, %error, "{without} until the watch is back");
+            } else {
+                debug!(watch = name, %error, ?pause, "the watch failed again");
+            }
+            thread::sleep(pause);
+        }
+    };
+    if let Err(error) = thread::Builder::new().name(name.into()).spawn(work) {
+        warn!(watch = name, %error, "{without}: there is no thread for it");
+    }
+}
+
+/// Keeps a watch over rules; who changes them is noted.
+pub fn keep_rules(
+    named: Named,
+    failures: Failures,
+    open: impl Fn() -> Result<RuleWatch, WatchError> + Send + 'static,
+    (bell, culprits): (Bell, Culprits),
+) {
+    keep(named, failures, move || -> Result<Infallible, WatchError> {
+        let mut watch = open()?;
+        loop {
+            bell.ring(Wake::Look);
+            let notice = watch.wait()?;
+            debug!(%notice, "the kernel changed");
+            notice.by.iter().for_each(|program| culprits.note(program));
+        }
+    });
+}
+
+/// How often a watch has failed in a row, and why.
+#[derive(Debug, Default)]
+struct Setback {
+    pause: Option<Duration>,
+    why: String,
+}
+
+impl Setback {
+    /// How long to wait after a failure, and whether it is worth telling.
+    fn after(&mut self, lasted: Duration, why: String) -> (Duration, bool) {
+        if lasted >= WORKED {
+            *self = Self::default();
+        }
+        let pause = self.pause.map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE));
+        let is_news = self.why != why;
+        *self = Self { pause: Some(pause), why };
+        (pause, is_news)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wake::Alarm;
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_watch_that_keeps_failing_is_tried_ever_more_rarely_and_told_once_a_reason() {
+        let mut setback = Setback::default();
+        let mut after = |lasted: u64, why: &str| {
+            let (pause, is_news) = setback.after(Duration::from_secs(lasted), why.to_owned());
+            (pause.as_millis(), is_news)
+        };
+        let told: Vec<_> = (0..10).map(|_| after(0, "no memory")).collect();
+        let pauses = [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000];
+        assert_eq!(told, pauses.map(|pause| (pause, pause == 100)));
+        assert_eq!([after(0, "no files"), after(3600, "no files")], [(30_000, true), (100, true)]);
+    }
+
+    #[test]
+    fn a_watch_that_failed_is_opened_again_and_counted() {
+        let (bell, (failing, failed)) = (Bell::default(), channel());
+        let failures = Failures::default();
+        let ring = bell.clone();
+        keep(Named { name: "test", without: "nothing is lost" }, failures.clone(), move || {
+            ring.ring(Wake::Look);
+            failing.send(()).unwrap();
+            Err::<Infallible, _>("it breaks at once")
+        });
+        let soon = Duration::from_secs(60);
+        (0..3).for_each(|_| failed.recv_timeout(soon).unwrap());
+        assert_eq!(Alarm::new(bell).wait(Instant::now() + soon), Some(Wake::Look));
+        assert!(failures.of("test") >= 2);
+    }
+}
