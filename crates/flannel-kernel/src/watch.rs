@@ -38,6 +38,8 @@ pub struct Interest {
     pub links: Vec<LinkName>,
     /// The device below; while it is not chosen, every device matters.
     pub underlay: Option<LinkName>,
+    /// Devices of others that stand in the way of a peer: routes of IPv4 that go with them are not told.
+    pub obstacles: Vec<LinkName>,
     /// The pod networks.
     pub networks: Vec<IpNet>,
     /// The port ids of sockets whose changes are our own.
@@ -168,7 +170,9 @@ impl Interest {
     }
 
     fn includes(&self, link: LinkName) -> bool {
-        self.is_ours(link) || self.underlay.is_none_or(|underlay| underlay == link)
+        self.is_ours(link)
+            || self.underlay.is_none_or(|underlay| underlay == link)
+            || self.obstacles.contains(&link)
     }
 
     fn includes_route(&self, mention: &route::Mention, link: Option<LinkName>) -> bool {

@@ -23,6 +23,7 @@ fn interest(kernel: &Linux) -> Interest {
     Interest {
         links: vec![name("flannel.1"), name("flannel-v6.1")],
         underlay: Some(name("nic")),
+        obstacles: vec![],
         networks: vec!["10.244.0.0/16".parse().unwrap(), "fd00:244::/48".parse().unwrap()],
         own_ports: vec![kernel.port_id()],
         own_entries: vec![],
@@ -151,6 +152,18 @@ fn while_no_device_below_is_chosen_every_device_matters() {
         interest.write().unwrap().underlay = Some(name("nic"));
         sh("ip link set br0 alias other");
         assert_eq!(told_until_now(&mut watch), []);
+    });
+}
+
+#[test]
+fn a_device_in_the_way_of_a_peer_matters_too() {
+    with_an_ipv4_nic(|kernel| {
+        sh("ip link add br0 type bridge && ip addr add 10.244.9.1/24 dev br0 && ip link set br0 up");
+        let mut watch = watch(Interest { obstacles: vec![name("br0")], ..interest(kernel) });
+        sh("ip addr del 10.244.9.1/24 dev br0");
+        assert!(told_until_now(&mut watch).contains(&Notice::Address(name("br0"))));
+        sh("ip link del br0");
+        assert!(told_until_now(&mut watch).contains(&Notice::Link(name("br0"))));
     });
 }
 

@@ -1,5 +1,7 @@
 //! What this node should look like, decided from [`Inputs`] alone.
 
+use std::collections::BTreeSet;
+
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
@@ -9,9 +11,10 @@ use crate::family::ByFamily;
 use crate::firewall;
 use crate::inputs::{Inputs, NodeOptions};
 use crate::lease::Lease;
+use crate::link_name::LinkName;
 use crate::look::Scope;
 use crate::ownership::ALIAS_PREFIX;
-use crate::peers::{self, Refusal};
+use crate::peers::{self, Refusal, Why};
 use crate::state::{File, Item, State};
 use crate::subnet_env::SubnetEnv;
 
@@ -26,6 +29,19 @@ pub struct Plan {
     pub refused: Vec<Refusal>,
     /// What is odd, and what was done about it.
     pub warnings: Vec<String>,
+}
+
+impl Plan {
+    /// The devices of others without which peers that are refused could be followed.
+    pub fn obstacles(&self, inputs: &Inputs) -> BTreeSet<LinkName> {
+        let routers = |router| inputs.routes.iter().filter(move |route| route.via == Some(router));
+        let of = |refusal: &Refusal| match &refusal.why {
+            Why::Connected(_, link) => vec![*link],
+            Why::CoversHost(router) => routers(*router).filter_map(|route| route.link).collect(),
+            _ => Vec::new(),
+        };
+        self.refused.iter().flat_map(of).collect()
+    }
 }
 
 /// A plan in the making.
@@ -121,5 +137,39 @@ pub fn scope(node: &NodeOptions, config: &NetworkConfig, own: &ByFamily<IpNet>, 
         sysctls: links.iter().map(|(_, name)| vxlan::accept_ra(*name)).collect(),
         files: vec![node.subnet_file.clone()],
         system: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::inputs::HostRoute;
+    use crate::state::{PROTOCOL_BOOT, PROTOCOL_KERNEL, RouteKind};
+
+    use super::*;
+
+    const FIRST_START: &str = include_str!("../tests/cases/first-start/inputs.json");
+
+    fn route(destination: &str, via: Option<&str>, link: &str, protocol: u8) -> HostRoute {
+        HostRoute {
+            destination: destination.parse().unwrap(),
+            kind: RouteKind::Unicast,
+            via: via.map(|via| via.parse().unwrap()),
+            link: Some(link.parse().unwrap()),
+            protocol,
+            metric: 7,
+        }
+    }
+
+    #[test]
+    fn what_stands_in_the_way_of_a_peer_is_named_by_its_device() {
+        let mut inputs: Inputs = serde_json::from_str(FIRST_START).unwrap();
+        let named = |inputs: &Inputs| -> Vec<String> {
+            plan(inputs).unwrap().obstacles(inputs).iter().map(ToString::to_string).collect()
+        };
+        assert_eq!(named(&inputs), [] as [&str; 0]);
+        inputs.routes.push(route("10.244.2.128/25", None, "docker0", PROTOCOL_KERNEL));
+        assert_eq!(named(&inputs), ["docker0"]);
+        inputs.routes.push(route("0.0.0.0/0", Some("10.244.3.9"), "lte0", PROTOCOL_BOOT));
+        assert_eq!(named(&inputs), ["docker0", "lte0"]);
     }
 }

@@ -1,13 +1,14 @@
 //! The loop: wait for a wake-up, gather, plan, settle, report.
 
 mod judging;
+mod minding;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
-use flannel_kernel::watch::{Interest, OwnEntry};
+use flannel_kernel::watch::Interest;
 use flannel_kernel::{Kernel, Urgent};
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::diff::Change;
@@ -18,7 +19,7 @@ use flannel_plan::look::Scope;
 use flannel_plan::ownership::{self, Observed};
 use flannel_plan::pod_bridge;
 use flannel_plan::rules::System;
-use flannel_plan::state::{Item, Key};
+use flannel_plan::state::Key;
 use flannel_plan::underlay::{Choice, Underlay};
 use ipnet::IpNet;
 use tokio::sync::watch;
@@ -199,7 +200,7 @@ impl<K: Kernel> Daemon<K> {
         let planned = self.planned.as_mut().filter(|_| self.trust.holds(now) && !self.holds_back)?;
         let news = planned.news_of(snapshot)?;
         let changes = news.changes();
-        self.parts.interest.write().unwrap_or_else(PoisonError::into_inner).own_entries = entries(&changes);
+        minding::own_entries(&self.parts.interest, &changes);
         let settlement = reconcile::follow(&changes, &mut self.parts.kernel)?;
         if !changes.is_empty() {
             self.trust.draw_on(now);
@@ -228,7 +229,9 @@ impl<K: Kernel> Daemon<K> {
         firewall.notes.extend(self.bridges.notes(&look, &subnets, now));
         firewall.notes.extend(pod_bridge::notes(&look, &in_force.config, &subnets, self.node.strays()));
         let choice = self.choose(&in_force, snapshot, (&scope, &look));
-        self.mind(&scope, choice.as_ref().ok().filter(|choice| held.is_none() && choice.note.is_none()));
+        // While there is no choice to be content with, every device matters.
+        let content = choice.as_ref().ok().filter(|choice| held.is_none() && choice.note.is_none());
+        minding::scope(&self.parts.interest, &scope, content.map(|choice| choice.underlay.link));
         let choice = choice?;
         self.parts.reporter.tell_conditions(conditions(held.as_ref(), &choice));
         let underlay = self.follow(choice);
@@ -254,17 +257,6 @@ impl<K: Kernel> Daemon<K> {
     fn firewall(&mut self, config: &NetworkConfig, now: Instant) -> Firewall {
         let rules = self.parts.kernel.rules();
         rules.map(|rules| self.rule_means.of(config, rules, now)).unwrap_or_default()
-    }
-
-    /// Tells the watch what matters, if that is new; every device does while there is no choice to be content with.
-    fn mind(&self, scope: &Scope, choice: Option<&Choice>) {
-        let mut interest = self.parts.interest.write().unwrap_or_else(PoisonError::into_inner);
-        interest.underlay = choice.map(|choice| choice.underlay.link);
-        interest.own_entries.clear();
-        if interest.links != scope.links || interest.networks != scope.networks {
-            interest.links.clone_from(&scope.links);
-            interest.networks.clone_from(&scope.networks);
-        }
     }
 
     /// Notes the external interface and tells of it, if it is new.
@@ -299,6 +291,7 @@ impl<K: Kernel> Daemon<K> {
         let planned = Planned::new(inputs, scope, public)?;
         let peers_before = self.planned.as_ref().map(|planned| planned.plan.peers);
         self.parts.reporter.tell_plan(peers_before, &planned);
+        minding::obstacles(&self.parts.interest, planned.plan.obstacles(&planned.inputs));
         Ok(self.planned.replace(planned))
     }
 
@@ -362,18 +355,6 @@ impl<K: Kernel> Daemon<K> {
         let due = [retry, self.resync(now), self.damper.next_release(now), self.trust.ends(), grace, trial];
         due.into_iter().flatten().chain([now + SAFETY_LOOK]).min().unwrap_or(now)
     }
-}
-
-/// The forwarding entries that these changes make and remove.
-fn entries(changes: &[Change]) -> Vec<OwnEntry> {
-    let entry = |change: &Change| match change {
-        Change::Create(Item::Fdb(entry)) | Change::Replace { to: Item::Fdb(entry), .. } => {
-            Some(OwnEntry { entry: *entry, is_there: true })
-        }
-        Change::Remove(Item::Fdb(entry)) => Some(OwnEntry { entry: *entry, is_there: false }),
-        _ => None,
-    };
-    changes.iter().filter_map(entry).collect()
 }
 
 /// Asks whether to repair an object, once a pass.

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 use cluster_tests::{
     Cluster, PeerLease, Picture, VXLAN, cpu_time, healed, is_ready, options, readyz, state, wait_until,
 };
-use flannel_lab::{Flanneld, LabOptions, Node, Topology};
+use flannel_lab::{Flanneld, LabOptions, Node, Topology, wait_for};
 
 /// How long a node is watched after an edit: longer than a node may be in trouble before it counts as unready.
 const WATCHED: Duration = Duration::from_secs(6);
+/// Before the look that comes once a minute, on any machine.
+const AT_ONCE: Duration = Duration::from_secs(20);
 const DUAL: &str = r#"{"Network":"10.244.0.0/16","EnableIPv6":true,"IPv6Network":"fd00:244::/48","Backend":{"Type":"vxlan"}}"#;
 const OTHER_VNI: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","VNI":7}}"#;
 const OTHER_PORT: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","Port":4790}}"#;
@@ -116,7 +118,11 @@ fn a_backend_of_a_later_version_waits_and_the_note_goes_with_the_edit() {
     cluster.write_net_conf(LATER).unwrap();
     holds_back(&cluster, &["backend wireguard comes with a later version", "stays in force"]);
     cluster.write_net_conf(VXLAN).unwrap();
-    says_nothing(node);
+    let gone = wait_for("the note to go with its cause", AT_ONCE, || {
+        let lines = readyz(node).1;
+        if lines == ["flanneld is ready"] { Ok(()) } else { Err(lines.join("\n")) }
+    });
+    gone.unwrap();
 }
 
 #[test]

@@ -21,6 +21,7 @@ mod interface;
 mod leftovers;
 mod net_conf;
 mod nic;
+mod overlap;
 mod peers;
 mod reach;
 mod restart;
