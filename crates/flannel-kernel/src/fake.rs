@@ -11,7 +11,7 @@ use flannel_plan::rules::edit::{applied, edits};
 use flannel_plan::rules::found::RuleLook;
 use flannel_plan::rules::observed::RuleScope;
 use flannel_plan::rules::{RuleTable, TableId};
-use flannel_plan::state::{Address, Item, Key, Link};
+use flannel_plan::state::{Address, Item, Key, Link, Route};
 use rustix::io::Errno;
 
 use crate::firewall::rules::Rules;
@@ -108,6 +108,12 @@ impl Fake {
         let is_there = |name: LinkName| self.now.links.iter().any(|fact| fact.link.name == name);
         if let Some(missing) = item.link().filter(|name| !is_there(*name)) {
             return Err(ApplyError::no_device(change, missing));
+        }
+        if let Item::Route(Route { via: Some(via), .. }) = item
+            && self.now.addresses.iter().any(|fact| fact.address.addr() == *via)
+        {
+            let message = Some("Nexthop has invalid gateway.".into());
+            return Err(ApplyError::refused(change, Refusal { errno: Errno::INVAL, message }));
         }
         self.drop_item(item);
         match item.clone() {

@@ -215,6 +215,27 @@ fn a_router_out_of_reach_is_refused_in_the_kernels_own_words_with_a_way_out() {
 }
 
 #[test]
+fn no_route_leads_to_an_address_of_the_host_and_its_successor_keeps_what_the_device_has() {
+    with_an_ipv4_nic(|kernel| {
+        apply(kernel, &create([link(flannel_1()), address("flannel.1", "10.244.1.0/32")]));
+        apply(kernel, &create(peer(2)));
+        let before = ours(kernel);
+        let to_own = route("flannel.1", "10.244.1.0/24", "10.244.1.0");
+        let (error, _) = complaint(kernel, Change::Create(to_own.clone()));
+        assert!(error.ends_with("Nexthop has invalid gateway"), "{error}");
+        apply(kernel, &create([address("flannel.1", "10.244.7.0/32")]));
+        apply(kernel, &remove([address("flannel.1", "10.244.1.0/32")]));
+        apply(kernel, &create([to_own.clone()]));
+        let kept = before.into_iter().filter(|item| *item != address("flannel.1", "10.244.1.0/32"));
+        let mut expected: Vec<_> = kept.chain([address("flannel.1", "10.244.7.0/32"), to_own]).collect();
+        expected.sort();
+        let mut found = ours(kernel);
+        found.sort();
+        assert_eq!(found, expected);
+    });
+}
+
+#[test]
 fn a_route_through_a_cable_that_is_out_is_the_same_route() {
     with_a_nic(|kernel| {
         sh("ip route add default via 10.0.0.254 && ip -6 route add default via fd00::fe");

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -62,11 +63,14 @@ impl fmt::Display for Change {
 
 /// The changes that turn `observed` into `desired`.
 ///
-/// First removals that stand in the way of a create, then creates and replaces in the order of [`Item`],
-/// then all other removals backwards: a route never lacks the neighbour and the forwarding entry it needs.
+/// First devices that stand in the way of a create, then creates and replaces in the order of [`Item`], then all other
+/// removals backwards: a route never lacks the neighbour and the forwarding entry it needs. An address of ours that a
+/// peer has now goes as soon as its successor is there: no route can lead to it, and without any the kernel would drop
+/// what the device has.
 pub fn diff(desired: &State, observed: &State) -> Vec<Change> {
     let lost = Lost::by_link_changes(desired, observed);
-    let (mut first, mut changes, mut last) = (Vec::new(), Vec::new(), Vec::new());
+    let gateways = gateways(desired, observed);
+    let (mut first, mut changes, mut given_up, mut last) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for (want, have) in pairs(desired, observed) {
         match (want, have.filter(|have| !lost.includes(have))) {
             (Some(want), None) => changes.push(Change::Create(want.clone())),
@@ -77,13 +81,32 @@ pub fn diff(desired: &State, observed: &State) -> Vec<Change> {
             (None, Some(have)) if blocks_a_create(have, desired, observed) => {
                 first.push(Change::Remove(have.clone()))
             }
+            (None, Some(Item::Address(have))) if gateways.contains(&have.address.addr()) => {
+                given_up.push(Change::Remove(Item::Address(*have)));
+            }
             (None, Some(have)) => last.push(Change::Remove(have.clone())),
             (None, None) => {}
         }
     }
+    let rest = changes.partition_point(|change| matches!(change.item(), Item::Link(_) | Item::Address(_)));
+    changes.splice(rest..rest, given_up);
     first.extend(changes);
     first.extend(last.into_iter().rev());
     first
+}
+
+/// The routers of all routes that are desired, where an address goes at all: rarely, and there are thousands of routes.
+fn gateways(desired: &State, observed: &State) -> BTreeSet<IpAddr> {
+    let addresses = observed.iter().skip_while(|item| matches!(item, Item::Link(_)));
+    let mut addresses = addresses.take_while(|item| matches!(item, Item::Address(_)));
+    if addresses.all(|item| desired.get(&item.key()).is_some()) {
+        return BTreeSet::new();
+    }
+    let router = |item: &Item| match item {
+        Item::Route(route) => route.via,
+        _ => None,
+    };
+    desired.iter().filter_map(router).collect()
 }
 
 /// The items of two states, those about the same object side by side.

@@ -1,4 +1,4 @@
-//! A peer whose subnet overlaps a network that the host is connected to is followed at once when that network goes.
+//! Peers whose subnets overlap what the host has or had: followed as soon as that is gone.
 
 use std::time::Duration;
 
@@ -39,4 +39,22 @@ fn a_peer_that_overlaps_a_network_of_the_host_is_followed_when_that_goes_by_addr
         followed.unwrap();
         let _ = node.ip("link del other0");
     }
+}
+
+#[test]
+fn a_peer_that_has_our_earlier_subnet_is_reached_without_a_failure() {
+    let cluster = Cluster::flat("taken-over", 1, VXLAN);
+    let (node, leases) = (cluster.node("master1"), cluster.leases());
+    cluster.start(&["master1"]);
+    let (key, own) = leases.owned_by("master1");
+    let peer = PeerLease::vxlan(&key, "ghost", "10.0.0.77", "0e:00:00:00:00:77");
+    leases.write(&peer.with("Since", own["Since"].clone()));
+    let route = format!("route {} via ", key.replace('-', "/"));
+    wait_until("another subnet, and the way to the peer", || {
+        let (picture, lines) = (Picture::of(node), readyz(node).1);
+        let moved = leases.all().iter().any(|(_, lease)| lease["Owner"] == "master1");
+        let whole = moved && picture.has(&route) && lines == ["flanneld is ready"];
+        if whole { Ok(()) } else { Err(format!("{lines:?} {picture:#?}\n{}", node.log())) }
+    });
+    assert!(!node.log().contains("cannot create route"), "{}", node.log());
 }

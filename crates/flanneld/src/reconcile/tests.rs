@@ -30,10 +30,17 @@ fn empty() -> Fake {
 }
 
 fn settle_on(kernel: &mut Fake, admit: &mut impl FnMut(&Change) -> Admission) -> Settlement {
-    let inputs = inputs();
+    settle_for(&inputs(), kernel, admit)
+}
+
+fn settle_for(
+    inputs: &Inputs,
+    kernel: &mut Fake,
+    admit: &mut impl FnMut(&Change) -> Admission,
+) -> Settlement {
     let scope = desired::scope(&inputs.node, &inputs.config, &inputs.own.subnets, &[]);
     let observed = ownership::observed(&scope, &kernel.look(&scope).unwrap());
-    settle(&plan(&inputs).unwrap(), &scope, observed, kernel, admit).unwrap()
+    settle(&plan(inputs).unwrap(), &scope, observed, kernel, admit).unwrap()
 }
 
 fn all(_: &Change) -> Admission {
@@ -155,6 +162,22 @@ fn nothing_is_put_on_a_device_of_our_name_that_is_not_ours() {
     assert!(!end.is_wired());
     assert_eq!((&kernel.now.links, &kernel.now.addresses), (&before.links, &before.addresses));
     assert!(kernel.now.routes.is_empty() && kernel.now.files.is_empty() && kernel.now.sysctls.is_empty());
+}
+
+#[test]
+fn a_peer_that_has_our_earlier_subnet_is_reached_at_the_first_try() {
+    let mut kernel = empty();
+    settle_on(&mut kernel, &mut all);
+    let mut swapped = inputs();
+    // What the kernel connected for pods of the earlier subnet went with them.
+    swapped.routes.retain(|route| route.destination != swapped.own.subnets.v4.unwrap());
+    let mut peer = (*swapped.peers[0]).clone();
+    std::mem::swap(&mut peer.subnets, &mut swapped.own.subnets);
+    swapped.peers[0] = std::sync::Arc::new(peer);
+    let end = settle_for(&swapped, &mut kernel, &mut all);
+    assert_eq!((end.failures, end.left, end.looks), (vec![], BTreeSet::new(), 2));
+    let verbs: Vec<_> = end.done.iter().map(|(key, verb)| (key.kind(), *verb)).collect();
+    assert_eq!(verbs[..2], [("address", "create"), ("address", "remove")], "{verbs:?}");
 }
 
 /// A node that keeps its rules in iptables.
