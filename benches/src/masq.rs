@@ -204,7 +204,7 @@ fn keep_as_flanneld(system: System, list: Vec<IpNet>) -> anyhow::Result<()> {
         forward: false,
         untracked: ByFamily::default(),
     };
-    let scope = RuleScope { instance: wish.instance.clone(), networks: vec![cluster] };
+    let scope = RuleScope { instance: wish.instance.clone(), former: vec![], networks: vec![cluster] };
     let mut rules = Rules::open();
     let due = changes(&scope, &desired(&wish), &rules.look(system));
     let failures = rules.apply(&scope, &due);

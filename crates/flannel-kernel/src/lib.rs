@@ -18,6 +18,7 @@ pub mod firewall;
 mod link;
 mod linux;
 mod listener;
+pub mod living;
 pub mod memory;
 pub mod module;
 mod names;

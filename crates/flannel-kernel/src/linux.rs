@@ -4,6 +4,7 @@ mod rule_changes;
 
 use flannel_plan::diff::Change;
 use flannel_plan::look::{LinkFact, Look, Scope};
+use flannel_plan::ownership::{is_marked_by, must_know_the_living};
 use flannel_plan::rules::observed::RuleScope;
 use flannel_plan::state::{Item, Link, LinkKind};
 
@@ -11,7 +12,9 @@ use crate::apply::{Applying, Known};
 use crate::firewall::rules::Rules;
 use crate::names::Names;
 use crate::netlink::{Refusal, Socket};
-use crate::{ApplyError, Failure, Kernel, LookError, Urgent, address, file, link, neighbour, route, sysctl};
+use crate::{
+    ApplyError, Failure, Kernel, LookError, Urgent, address, file, link, living, neighbour, route, sysctl,
+};
 
 /// What a device that is only tried is called; the number of this process follows.
 const TRIAL: &str = "fltry";
@@ -68,6 +71,9 @@ impl Linux {
         self.look_at_entries(&mut look, scope)?;
         look.sysctls = scope.sysctls.iter().filter_map(|path| sysctl::read(path)).collect();
         look.files = scope.files.iter().filter_map(|path| file::read(path)).collect();
+        if look.links.iter().any(|fact| must_know_the_living(scope, &fact.link)) {
+            look.living = living::signs();
+        }
         let devices = look.links.iter().filter(|fact| is_in_scope(fact, scope));
         self.known = devices.map(|fact| (fact.link.name, fact.index)).collect();
         self.last =
@@ -149,7 +155,7 @@ impl Kernel for Linux {
 /// Whether the entries of a device are looked at.
 pub(crate) fn is_in_scope(fact: &LinkFact, scope: &Scope) -> bool {
     let link = &fact.link;
-    let marked = !scope.instance.is_empty() && *link.alias == *scope.instance;
+    let marked = is_marked_by(scope, &link.alias);
     scope.links.contains(&link.name) || (marked && matches!(link.kind, LinkKind::Vxlan(_)))
 }
 

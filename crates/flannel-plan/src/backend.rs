@@ -114,9 +114,9 @@ pub fn tunnels(
     macs: &ByFamily<Mac>,
 ) -> Result<Vec<Link>, BackendError> {
     let Backend::Vxlan(vxlan) = &config.backend else { return Ok(Vec::new()) };
-    let names = vxlan::links(vxlan, config);
+    let (names, mark) = (vxlan::links(vxlan, config), node.mark(config));
     let devices = names.iter().filter_map(|(family, name)| Some((*name, *macs.get(family)?, family)));
-    devices.map(|device| vxlan::tunnel(vxlan, node, underlay, device)).collect()
+    devices.map(|device| vxlan::tunnel(vxlan, &mark, underlay, device)).collect()
 }
 
 /// The devices that a backend has, by family.

@@ -13,7 +13,6 @@ use crate::inputs::{Inputs, NodeOptions};
 use crate::lease::Lease;
 use crate::link_name::LinkName;
 use crate::look::Scope;
-use crate::ownership::ALIAS_PREFIX;
 use crate::peers::{self, Refusal, Why};
 use crate::state::{File, Item, State};
 use crate::subnet_env::SubnetEnv;
@@ -115,20 +114,14 @@ fn subnet_file(inputs: &Inputs, mtu: u32) -> File {
     File { path: inputs.node.subnet_file.clone(), content: env.to_string().into(), mode: 0o644 }
 }
 
-impl NodeOptions {
-    /// The mark on our devices: the file that tells instances on one host apart.
-    pub fn instance(&self) -> String {
-        format!("{ALIAS_PREFIX}{}", self.subnet_file)
-    }
-}
-
 /// What to look at for a configuration, rules apart; `earlier` are pod networks that this instance served before.
 pub fn scope(node: &NodeOptions, config: &NetworkConfig, own: &ByFamily<IpNet>, earlier: &[IpNet]) -> Scope {
     let links = backend::links(config);
     let mut networks: Vec<IpNet> = config.networks.iter().map(|(_, pods)| pods.network).collect();
     networks.extend(earlier.iter().filter(|net| !networks.contains(net)).copied().collect::<Vec<_>>());
     Scope {
-        instance: node.instance(),
+        instance: node.mark(config),
+        former: node.former.clone(),
         links: links.iter().map(|(_, name)| *name).collect(),
         networks,
         subnet_lens: config

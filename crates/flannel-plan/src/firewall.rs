@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::Backend;
 use crate::family::{ByFamily, Family};
 use crate::inputs::Inputs;
+use crate::mark::write_networks;
 use crate::rules::wish::{PodNet, Tunnel, Wish, desired};
 use crate::rules::{SourcePorts, System};
 use crate::state::{Item, PROTOCOL, Route, RouteKind};
@@ -39,7 +40,10 @@ fn wish(inputs: &Inputs) -> Option<Wish> {
     }
     Some(Wish {
         system: firewall.system?,
-        instance: node.subnet_file.clone(),
+        instance: match &*node.folder {
+            "" => node.subnet_file.clone(),
+            _ => write_networks(config.networks.iter().map(|(_, pods)| pods.network)).into(),
+        },
         networks,
         masquerade: if node.ip_masq { firewall.source_ports } else { ByFamily::default() },
         keep_source: config.keep_source.clone(),

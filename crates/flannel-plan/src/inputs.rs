@@ -38,8 +38,15 @@ pub struct Inputs {
 /// What the operator chose for this node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeOptions {
-    /// Where the CNI plugin looks for the node's subnet; also what tells instances on one host apart.
+    /// Where the CNI plugin looks for the node's subnet.
     pub subnet_file: Box<str>,
+    /// The real folder of that file, in numbers: what tells instances on one host apart. Empty where nobody has found
+    /// out; then the path does.
+    #[serde(default)]
+    pub folder: Box<str>,
+    /// Marks of version 0.1 that this instance may have written: the file by every path that is known.
+    #[serde(default)]
+    pub former: Vec<Box<str>>,
     /// Whether packets that leave the pod network get the node's address.
     pub ip_masq: bool,
     /// Whether packets of the pod network are let through the host's firewall.

@@ -21,6 +21,7 @@ pub mod lease_list;
 pub mod link_name;
 pub mod look;
 pub mod mac;
+pub mod mark;
 pub mod masq_agent;
 pub mod news;
 mod number;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::family::ByFamily;
 use crate::link_name::LinkName;
-use crate::ownership::ALIAS_PREFIX;
+use crate::mark::{Mark, write_networks};
 use crate::rules::System;
 use crate::rules::found::RuleLook;
 use crate::rules::observed::RuleScope;
@@ -18,6 +18,9 @@ use crate::state::{FdbEntry, File, Link, Neighbour, Route, Sysctl};
 pub struct Scope {
     /// The mark on links of this instance: two daemons on one host never have the same.
     pub instance: String,
+    /// What version 0.1 may have called this instance.
+    #[serde(default)]
+    pub former: Vec<Box<str>>,
     /// The names of the devices that the configuration gives us.
     pub links: Vec<LinkName>,
     /// The pod networks of the whole cluster.
@@ -36,8 +39,12 @@ pub struct Scope {
 impl Scope {
     /// Whose rules are looked for.
     pub fn rules(&self) -> RuleScope {
-        let instance = self.instance.strip_prefix(ALIAS_PREFIX).unwrap_or(&self.instance);
-        RuleScope { instance: instance.into(), networks: self.networks.clone() }
+        let instance = match Mark::read(&self.instance) {
+            Some(mark) if mark.networks.is_empty() => mark.instance.into(),
+            Some(mark) => write_networks(mark.networks.into_iter()).into(),
+            None => self.instance.as_str().into(),
+        };
+        RuleScope { instance, former: self.former.clone(), networks: self.networks.clone() }
     }
 }
 
@@ -61,6 +68,9 @@ pub struct Look {
     /// The rules that have to do with ours.
     #[serde(default)]
     pub rules: RuleLook,
+    /// The signs of life of daemons of this host, if a device that is wanted has the mark of another.
+    #[serde(default)]
+    pub living: Vec<Box<str>>,
 }
 
 /// A device, as found.

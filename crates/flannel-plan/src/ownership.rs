@@ -15,15 +15,13 @@ use crate::inputs::HostRoute;
 use crate::link_name::LinkName;
 use crate::look::{AddressFact, Look, RouteFact, Scope};
 use crate::mac::Mac;
+use crate::mark::{Mark, sign_of_life};
 use crate::rules::found::Blind;
 use crate::rules::observed as rules;
 use crate::state::{
     Address, FdbEntry, Item, Key, Link, LinkKind, Neighbour, PROTOCOL, PROTOCOL_BOOT, PROTOCOL_KERNEL, State,
     Sysctl,
 };
-
-/// The first word of the mark on every device of ours; the rest names the instance.
-pub const ALIAS_PREFIX: &str = "flanneld ";
 
 /// What was found, sorted by whose it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,28 +73,58 @@ pub fn observed(scope: &Scope, look: &Look) -> Observed {
     Observed { ours: ours.into_iter().collect(), foreign, routes, blind: look.rules.blind.clone() }
 }
 
-/// The devices of this instance: by our mark, or by name where no other instance has marked it.
+/// The devices of this instance: by our mark, or by name where no other instance that lives has marked it.
 pub(crate) fn owned_links(scope: &Scope, look: &Look) -> BTreeSet<LinkName> {
-    let is_ours = |link: &Link| {
-        matches!(link.kind, LinkKind::Vxlan(_))
-            && !is_of_another(scope, link)
-            && (*link.alias == *scope.instance || scope.links.contains(&link.name))
-    };
-    look.links.iter().map(|fact| &fact.link).filter(|link| is_ours(link)).map(|link| link.name).collect()
-}
-
-fn links_of_others(scope: &Scope, look: &Look) -> BTreeSet<LinkName> {
-    look.links
-        .iter()
-        .map(|fact| &fact.link)
-        .filter(|link| is_of_another(scope, link))
+    let links = look.links.iter().map(|fact| &fact.link);
+    links
+        .filter(|link| matches!(link.kind, LinkKind::Vxlan(_)) && owns_link(scope, look, link))
         .map(|link| link.name)
         .collect()
 }
 
-/// Whether another flanneld on this host has marked the device.
-fn is_of_another(scope: &Scope, link: &Link) -> bool {
-    link.alias.starts_with(ALIAS_PREFIX) && *link.alias != *scope.instance
+/// The devices that another flanneld on this host has marked.
+fn links_of_others(scope: &Scope, look: &Look) -> BTreeSet<LinkName> {
+    let links = look.links.iter().map(|fact| &fact.link);
+    let is_marked = |link: &&Link| Mark::read(&link.alias).is_some();
+    links.filter(is_marked).filter(|link| !owns_link(scope, look, link)).map(|link| link.name).collect()
+}
+
+fn owns_link(scope: &Scope, look: &Look, link: &Link) -> bool {
+    let is_wanted = scope.links.contains(&link.name);
+    if is_marked_by(scope, &link.alias) {
+        return true;
+    }
+    let Some(mark) = Mark::read(&link.alias) else { return is_wanted };
+    if mark.networks.is_empty() {
+        // Two daemons may have had the same path: what is not wanted is ours by an address in our pod network.
+        let has_address = |fact: &AddressFact| {
+            fact.link == link.name && scope.networks.iter().any(|net| net.contains(&fact.address))
+        };
+        let is_former = scope.former.iter().any(|former| **former == *mark.instance);
+        return is_former && (is_wanted || look.addresses.iter().any(has_address));
+    }
+    let sign = sign_of_life(mark.instance);
+    let is_gone = !look.living.iter().any(|living| **living == *sign);
+    is_gone && (is_wanted || serves_one_of(scope, &mark))
+}
+
+/// Whether this instance has marked a device, for a pod network that it serves or served.
+pub fn is_marked_by(scope: &Scope, alias: &str) -> bool {
+    let own = Mark::read(&scope.instance);
+    let is_same =
+        |mark: Mark| own.is_some_and(|own| own.instance == mark.instance) && serves_one_of(scope, &mark);
+    !scope.instance.is_empty() && (alias == scope.instance || Mark::read(alias).is_some_and(is_same))
+}
+
+fn serves_one_of(scope: &Scope, mark: &Mark) -> bool {
+    mark.networks.iter().any(|net| scope.networks.contains(net))
+}
+
+/// Whether a look has to find out which daemons live: a device that may be ours has the mark of another.
+pub fn must_know_the_living(scope: &Scope, link: &Link) -> bool {
+    let Some(mark) = Mark::read(&link.alias) else { return false };
+    let may_be_ours = scope.links.contains(&link.name) || serves_one_of(scope, &mark);
+    may_be_ours && !mark.networks.is_empty() && !is_marked_by(scope, &link.alias)
 }
 
 /// An entry with our mark, or one of Go's: it leads to a peer that has a neighbour entry.
@@ -217,4 +245,77 @@ pub fn attainable<'a>(desired: &'a State, observed: &Observed) -> Cow<'a, State>
         attainable.to_mut().remove(&key);
     }
     attainable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::look::LinkFact;
+    use crate::state::Vxlan;
+
+    const OWN: &str = "flanneld subnet.env@1:2 10.244.0.0/16";
+    const OTHERS: &str = "flanneld subnet.env@1:3 10.99.0.0/16";
+    const OF_OUR_NETWORK: &str = "flanneld subnet.env@1:3 10.244.0.0/16";
+    const FORMER: &str = "flanneld /run/flannel/subnet.env";
+
+    fn scope() -> Scope {
+        Scope {
+            instance: OWN.into(),
+            former: vec!["/run/flannel/subnet.env".into()],
+            links: vec!["flannel.1".parse().unwrap()],
+            networks: vec!["10.244.0.0/16".parse().unwrap()],
+            ..Scope::default()
+        }
+    }
+
+    /// A look at one vxlan device with this mark and an address.
+    fn look(name: &str, alias: &str, address: &str) -> Look {
+        let vxlan = Vxlan { vni: 1, port: 8472, parent: None, local: None, learning: false, gbp: false };
+        let name: LinkName = name.parse().unwrap();
+        let kind = LinkKind::Vxlan(vxlan);
+        let link = Link { name, mac: Mac([2; 6]), mtu: 1450, up: true, alias: alias.into(), kind };
+        let address = AddressFact {
+            link: name,
+            address: address.parse().unwrap(),
+            permanent: true,
+            temporary: false,
+            deprecated: false,
+            unusable: false,
+        };
+        let fact = LinkFact { index: 9, link, running: true, loopback: false };
+        Look { links: vec![fact], addresses: vec![address], ..Look::default() }
+    }
+
+    fn is_ours(look: &Look) -> bool {
+        !owned_links(&scope(), look).is_empty()
+    }
+
+    #[test]
+    fn a_device_is_ours_by_its_mark_and_by_its_name_unless_another_daemon_that_lives_has_marked_it() {
+        for (name, mark, ours) in [
+            ("flannel.1", OWN, true),
+            ("flannel.7", OWN, true),
+            ("flannel.1", "", true),
+            ("flannel.7", "", false),
+            ("flannel.1", OTHERS, true),
+            ("flannel.7", OTHERS, false),
+            ("flannel.7", OF_OUR_NETWORK, true),
+            ("flannel.1", FORMER, true),
+            ("flannel.1", "flanneld /run/flannel/blue.env", false),
+        ] {
+            assert_eq!(is_ours(&look(name, mark, "10.99.1.0/32")), ours, "{name} {mark}");
+        }
+        for mark in [OTHERS, OF_OUR_NETWORK] {
+            let mut look = look("flannel.1", mark, "10.99.1.0/32");
+            look.living = vec![sign_of_life("subnet.env@1:3").into()];
+            assert!(!is_ours(&look), "{mark}");
+            assert!(must_know_the_living(&scope(), &look.links[0].link), "{mark}");
+        }
+    }
+
+    #[test]
+    fn of_two_daemons_that_the_first_version_could_not_tell_apart_each_has_its_network() {
+        assert!(is_ours(&look("flannel.7", FORMER, "10.244.1.0/32")));
+        assert!(!is_ours(&look("flannel.7", FORMER, "10.99.1.0/32")));
+    }
 }

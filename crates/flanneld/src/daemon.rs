@@ -30,7 +30,7 @@ use crate::damper::{Advice, Damper};
 use crate::gather::NotYet;
 use crate::identity::Identity;
 use crate::in_force::InForce;
-use crate::options::{Options, RuleOptions};
+use crate::options::Options;
 use crate::planned::Planned;
 use crate::reconcile::{self, Admission, Settlement};
 use crate::remembered::Remembered;
@@ -52,6 +52,8 @@ const FIRST_RETRY: Duration = Duration::from_millis(100);
 pub struct Parts<K> {
     /// What the operator chose.
     pub options: Arc<Options>,
+    /// The same as far as a plan needs it, and which daemon of the host this is.
+    pub node: NodeOptions,
     /// The kernel.
     pub kernel: K,
     /// What the store said last.
@@ -84,7 +86,6 @@ pub struct Before {
 /// The loop and what it remembers.
 pub struct Daemon<K> {
     parts: Parts<K>,
-    node: NodeOptions,
     identity: Identity,
     rule_means: RuleMeans,
     bridges: BridgeNetfilter,
@@ -101,15 +102,10 @@ pub struct Daemon<K> {
 impl<K: Kernel> Daemon<K> {
     /// Puts the parts together.
     pub fn new(parts: Parts<K>) -> Self {
-        let subnet_file = parts.options.subnet_file.clone().into();
-        let RuleOptions { ip_masq, forward: forward_rules, blackhole: blackhole_route, .. } =
-            parts.options.rules;
-        let node = NodeOptions { subnet_file, ip_masq, forward_rules, blackhole_route };
         let rule_means = RuleMeans::new(parts.options.rules);
         let (identity, damper) = (Identity::default(), Damper::default());
         Self {
             parts,
-            node,
             identity,
             rule_means,
             bridges: BridgeNetfilter::default(),
@@ -227,7 +223,7 @@ impl<K: Kernel> Daemon<K> {
         let Seen { in_force, scope, mut firewall, look } = seen;
         let subnets = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
         firewall.notes.extend(self.bridges.notes(&look, &subnets, now));
-        firewall.notes.extend(pod_bridge::notes(&look, &in_force.config, &subnets, self.node.strays()));
+        firewall.notes.extend(pod_bridge::notes(&look, &in_force.config, &subnets, self.parts.node.strays()));
         let choice = self.choose(&in_force, snapshot, (&scope, &look));
         // While there is no choice to be content with, every device matters.
         let content = choice.as_ref().ok().filter(|choice| held.is_none() && choice.note.is_none());
@@ -242,7 +238,8 @@ impl<K: Kernel> Daemon<K> {
         let own = own.ok_or_else(|| NotYet::NoLease(word.publish_trouble.clone()))?;
         let mut observed = ownership::observed(&scope, &look);
         drop(look);
-        let (node, config, peers) = (self.node.clone(), in_force.config.clone(), snapshot.peers.clone());
+        let (node, config, peers) =
+            (self.parts.node.clone(), in_force.config.clone(), snapshot.peers.clone());
         let routes = std::mem::take(&mut observed.routes);
         let inputs = Inputs { node, config, underlay, own, peers, routes, firewall };
         let before = self.replan(inputs, scope, snapshot.public)?;

@@ -15,6 +15,7 @@ mod gather;
 mod http;
 mod identity;
 mod in_force;
+mod instance;
 mod ip_masq_agent;
 mod logging;
 mod metrics;

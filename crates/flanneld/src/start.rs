@@ -30,6 +30,7 @@ use crate::daemon::{Before, Daemon, Parts};
 use crate::file_watch;
 use crate::http::{self, Health};
 use crate::in_force::InForce;
+use crate::instance;
 use crate::metrics::Failures;
 use crate::notify::Supervisor;
 use crate::options::Options;
@@ -78,8 +79,11 @@ pub fn run(options: Options, bell: &Bell) -> anyhow::Result<()> {
     let before = Before { origin, in_force, underlay: report.inputs.map(|inputs| inputs.underlay) };
     let state_file = RareFile::new(state_file, Survives::Crash, REPORT_PAUSE);
     let reporter = Reporter::new(health, Supervisor::from_environment(), state_file, standing, culprits);
+    let node = instance::node_options(&options);
+    let _alive = instance::give_sign_of_life(&node);
     let options = Arc::new(options);
-    let parts = Parts { options, kernel, word, wanted, interest, reporter, remembered, earlier, before };
+    let parts =
+        Parts { options, node, kernel, word, wanted, interest, reporter, remembered, earlier, before };
     Daemon::new(parts).run(&mut Alarm::new(bell.clone()));
     Ok(())
 }

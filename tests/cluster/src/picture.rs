@@ -45,6 +45,18 @@ impl Picture {
         Self(self.0.iter().map(unmarked).collect())
     }
 
+    /// The same without the numbers of folders in our marks: after a loss of power `/run` is another one.
+    pub fn without_folders(&self) -> Self {
+        let without = |line: &String| match line.split_once(" alias flanneld subnet.env@") {
+            Some((before, mark)) => {
+                let networks = mark.split_once(' ').map_or("", |(_, networks)| networks);
+                format!("{before} alias flanneld subnet.env {networks}")
+            }
+            None => line.clone(),
+        };
+        Self(self.0.iter().map(without).collect())
+    }
+
     /// The lines that begin with a text.
     pub fn lines(&self, begin: &str) -> Vec<&str> {
         self.0.iter().map(String::as_str).filter(|line| line.starts_with(begin)).collect()

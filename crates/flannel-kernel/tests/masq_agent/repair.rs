@@ -289,6 +289,7 @@ fn flanneld_and_the_agent_live_together_in_every_mix_of_systems() {
             let (flannel, agent) = (flannel(ours), wish(agents));
             let scope = RuleScope {
                 instance: flannel.instance.clone(),
+                former: vec![],
                 networks: vec!["10.244.0.0/16".parse().unwrap()],
             };
             let mut settle_flannel = || {

@@ -3,7 +3,8 @@
 use flannel_kernel::{Kernel, Linux};
 use flannel_plan::diff::{Change, diff};
 use flannel_plan::look::{Look, Scope};
-use flannel_plan::ownership::{ALIAS_PREFIX, observed};
+use flannel_plan::mark::ALIAS_PREFIX;
+use flannel_plan::ownership::observed;
 use flannel_plan::rules::System;
 use flannel_plan::rules::wish::{Wish, desired};
 use flannel_plan::state::{Item, State};

@@ -55,7 +55,7 @@ fn nothing(system: System) -> Wish {
 
 fn scope(wish: &Wish) -> RuleScope {
     let networks = wish.networks.iter().map(|(_, net)| net.cluster).collect();
-    RuleScope { instance: wish.instance.clone(), networks }
+    RuleScope { instance: wish.instance.clone(), networks, former: vec![] }
 }
 
 /// The same once in each system.

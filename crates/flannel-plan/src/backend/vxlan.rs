@@ -6,7 +6,7 @@ use crate::backend::BackendError;
 use crate::config::{NetworkConfig, VxlanConfig};
 use crate::desired::Draft;
 use crate::family::{ByFamily, Family};
-use crate::inputs::{Inputs, NodeOptions};
+use crate::inputs::Inputs;
 use crate::lease::BackendData;
 use crate::link_name::LinkName;
 use crate::mac::Mac;
@@ -112,7 +112,7 @@ pub fn check(vxlan: &VxlanConfig, config: &NetworkConfig, underlay: &Underlay) -
 /// The device of one family.
 pub fn tunnel(
     vxlan: &VxlanConfig,
-    node: &NodeOptions,
+    mark: &str,
     underlay: &Underlay,
     (name, mac, family): (LinkName, Mac, Family),
 ) -> Result<Link, BackendError> {
@@ -126,19 +126,20 @@ pub fn tunnel(
         learning: vxlan.learning,
         gbp: vxlan.gbp,
     });
-    Ok(Link { name, mac, mtu, up: true, alias: node.instance().into(), kind })
+    Ok(Link { name, mac, mtu, up: true, alias: mark.into(), kind })
 }
 
 /// Adds what the node itself needs; returns the MTU for pods.
 pub fn node(vxlan: &VxlanConfig, inputs: &Inputs, plan: &mut Draft) -> Result<u32, BackendError> {
     let macs = super::macs(&inputs.own.announcement);
+    let mark = inputs.node.mark(&inputs.config);
     let mut smallest = u32::MAX;
     for (family, name) in links(vxlan, &inputs.config).iter() {
         let (mtu, warning) = device_mtu(vxlan, &inputs.underlay, family)?;
         smallest = smallest.min(mtu);
         plan.warnings.extend(warning);
         let (Some(mac), Some(subnet)) = (macs.get(family), inputs.own.subnets.get(family)) else { continue };
-        let link = tunnel(vxlan, &inputs.node, &inputs.underlay, (*name, *mac, family))?;
+        let link = tunnel(vxlan, &mark, &inputs.underlay, (*name, *mac, family))?;
         plan.put(Item::Link(Box::new(link)));
         let address = IpNet::from(subnet.network());
         plan.put(Item::Address(Address { link: *name, address }));

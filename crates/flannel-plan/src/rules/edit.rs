@@ -6,10 +6,9 @@
 use serde::{Deserialize, Serialize};
 
 use super::found::{FoundChain, FoundRule, FoundSet, FoundTable, RuleName};
-use super::observed::{RuleScope, View, Whose, observed_table, tag};
+use super::observed::{RuleScope, View, Whose, is_own_set, observed_table, tag, uses};
 use super::role::Role;
-use super::wish::keep_source_set;
-use super::{Action, Fault, Match, Rule, RuleSet, RuleTable, System, TableId, iptables};
+use super::{Action, Fault, Rule, RuleSet, RuleTable, System, TableId, iptables};
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,7 +67,7 @@ pub fn edits(scope: &RuleScope, want: Option<&RuleTable>, found: Option<&FoundTa
             None => {}
         }
     }
-    edits.extend(unwanted_set(scope, sets, table, &edits));
+    edits.extend(unwanted_sets(scope, sets, table, &edits));
     if want.is_none()
         && table.id.system == System::Nftables
         && applied(scope, found, &table.id, &edits).is_some_and(|table| table.is_bare())
@@ -82,14 +81,15 @@ fn has_set(table: &FoundTable, want: &RuleSet) -> bool {
     table.sets.iter().any(|set| set.name == want.name && set.networks == want.networks)
 }
 
-/// A set that rules of strangers use cannot go.
-fn unwanted_set(scope: &RuleScope, wanted: &[RuleSet], table: &FoundTable, edits: &[Edit]) -> Option<Edit> {
-    let name = keep_source_set(&scope.instance);
-    let stays = !table.sets.iter().any(|set| set.name == name) || wanted.iter().any(|set| set.name == name);
-    let after = applied(scope, Some(table), &table.id, edits)?;
-    let uses = |it: &Match| matches!(it, Match::DestinationSet(_, used) if *used == name);
-    let used = after.rules().any(|(_, found)| found.rule.matches().iter().any(uses));
-    (!stays && !used).then_some(Edit::DropSet(name))
+/// Sets that are not wanted any more; one that rules of strangers use cannot go.
+fn unwanted_sets(scope: &RuleScope, wanted: &[RuleSet], table: &FoundTable, edits: &[Edit]) -> Vec<Edit> {
+    let Some(after) = applied(scope, Some(table), &table.id, edits) else { return vec![] };
+    let is_unwanted = |name: &str| {
+        !wanted.iter().any(|set| *set.name == *name)
+            && !after.rules().any(|(_, found)| uses(&found.rule, name))
+    };
+    let own = table.sets.iter().filter(|set| is_own_set(scope, table, &set.name));
+    own.filter(|set| is_unwanted(&set.name)).map(|set| Edit::DropSet(set.name.clone())).collect()
 }
 
 fn put_chain(view: &View, want: &[Rule], edits: &mut Vec<Edit>) {

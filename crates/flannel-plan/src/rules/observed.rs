@@ -12,6 +12,7 @@ use super::role::Role;
 use super::wish::{hash, keep_source_set, untracked_comment};
 use super::{Action, Fault, Is, Match, Rule, RuleChain, RuleSet, RuleTable, System, multicast};
 use crate::family::Family;
+use crate::mark::read_networks;
 
 /// Longer names do not fit beside a rule.
 const LONGEST_TAG: usize = 100;
@@ -19,10 +20,27 @@ const LONGEST_TAG: usize = 100;
 /// Whose rules are looked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleScope {
-    /// What tells instances on one host apart: the subnet file.
+    /// What tells instances on one host apart: the pod networks.
     pub instance: Box<str>,
+    /// What version 0.1 may have called this one: the path of the subnet file.
+    #[serde(default)]
+    pub former: Vec<Box<str>>,
     /// The pod networks of this instance, now and before.
     pub networks: Vec<IpNet>,
+}
+
+impl RuleScope {
+    /// Whether a tag says pod networks, of which one is ours.
+    fn has_served(&self, tag: &str) -> bool {
+        let networks = read_networks(tag).unwrap_or_default();
+        networks.iter().any(|net| self.networks.contains(net))
+    }
+
+    fn is_untracked_comment(&self, comment: &str) -> bool {
+        comment == &*untracked_comment(&self.instance)
+            || self.former.iter().any(|former| comment == &*untracked_comment(former))
+            || comment.rsplit_once(' ').is_some_and(|(_, tag)| self.has_served(tag))
+    }
 }
 
 /// The name of an instance as rules carry it.
@@ -59,11 +77,21 @@ pub fn observed_table(scope: &RuleScope, table: &FoundTable) -> Option<RuleTable
     Some(ours)
 }
 
-/// The set of this instance in a table, if it is there.
+/// The sets of this instance in a table: that of its name, and those that only its rules use.
 fn own_sets(scope: &RuleScope, table: &FoundTable) -> Vec<RuleSet> {
-    let name = keep_source_set(&scope.instance);
-    let own = table.sets.iter().filter(|set| set.name == name);
-    own.map(|set| RuleSet { name: set.name.clone(), networks: set.networks.clone() }).collect()
+    let sets = table.sets.iter().filter(|set| is_own_set(scope, table, &set.name));
+    sets.map(|set| RuleSet { name: set.name.clone(), networks: set.networks.clone() }).collect()
+}
+
+pub(super) fn is_own_set(scope: &RuleScope, table: &FoundTable, name: &str) -> bool {
+    let users: Vec<Whose> = View::all(scope, table).flat_map(|view| view.users(name)).collect();
+    *name == *keep_source_set(&scope.instance)
+        || !users.is_empty() && users.iter().all(|whose| *whose == Whose::Mine)
+}
+
+/// Whether a rule looks a set up.
+pub(super) fn uses(rule: &Rule, set: &str) -> bool {
+    rule.matches().iter().any(|it| matches!(it, Match::DestinationSet(_, used) if **used == *set))
 }
 
 /// Whose a rule is.
@@ -126,6 +154,12 @@ impl<'a> View<'a> {
     pub(super) fn is_there(&self) -> bool {
         let idle = self.chain.is_some_and(|chain| chain.rules.is_empty()) && !self.lent;
         idle || !self.own().is_empty() || !self.old.is_empty()
+    }
+
+    /// The owners of the rules that look a set up.
+    fn users(&self, set: &str) -> Vec<Whose> {
+        let rules = self.chain.iter().flat_map(|chain| &chain.rules).zip(&self.owners);
+        rules.filter(|(found, _)| uses(&found.rule, set)).map(|(_, whose)| *whose).collect()
     }
 
     /// The places of rules that are ours, or that nobody else needs.
@@ -211,10 +245,21 @@ fn is_jump(role: Role, rule: &Rule) -> bool {
 fn whose(scope: &RuleScope, system: System, role: Role, found: &FoundRule) -> Whose {
     match (system, &found.tag) {
         (System::Nftables, Some(tagged)) if *tagged == tag(&scope.instance) => Whose::Mine,
+        (System::Nftables, Some(tagged)) if scope.has_served(tagged) => Whose::Mine,
+        (System::Nftables, Some(tagged)) if scope.former.iter().any(|former| *tagged == tag(former)) => {
+            whose_by_network(scope, &found.rule)
+        }
         (System::Nftables, Some(_)) => Whose::Others,
         (System::Nftables, None) => whose_by_shape(scope, role, &found.rule),
         _ => whose_by_comment(scope, role, &found.rule),
     }
+}
+
+/// Two daemons of version 0.1 may have had the same path: a rule belongs to whoever has its pod network.
+fn whose_by_network(scope: &RuleScope, rule: &Rule) -> Whose {
+    let mut networks = rule.networks().peekable();
+    let is_mine = networks.peek().is_none() || networks.any(|net| scope.networks.contains(&net));
+    if is_mine { Whose::Mine } else { Whose::Others }
 }
 
 fn whose_by_comment(scope: &RuleScope, role: Role, rule: &Rule) -> Whose {
@@ -228,9 +273,7 @@ fn whose_by_comment(scope: &RuleScope, role: Role, rule: &Rule) -> Whose {
                 Some(_) => Whose::Others,
             }
         }
-        Role::UntrackedIn | Role::UntrackedOut if comment == &*untracked_comment(&scope.instance) => {
-            Whose::Mine
-        }
+        Role::UntrackedIn | Role::UntrackedOut if scope.is_untracked_comment(comment) => Whose::Mine,
         Role::UntrackedIn | Role::UntrackedOut if comment.starts_with(role.comment_of_rules()) => {
             Whose::Others
         }

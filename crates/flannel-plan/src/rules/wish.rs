@@ -85,7 +85,7 @@ pub fn keep_source_set(instance: &str) -> Box<str> {
 }
 
 /// A number that stays the same for a text in every version of this program (FNV-1a).
-pub(super) fn hash(text: &str) -> u64 {
+pub(crate) fn hash(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }

@@ -7,7 +7,7 @@ use super::{Choice, Host, Situation, Underlay};
 use crate::family::{ByFamily, Family};
 use crate::link_name::LinkName;
 use crate::look::{AddressFact, LinkFact, Look};
-use crate::ownership::ALIAS_PREFIX;
+use crate::mark::ALIAS_PREFIX;
 use crate::state::LinkKind;
 
 /// A device that was asked for.

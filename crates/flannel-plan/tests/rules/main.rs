@@ -55,7 +55,7 @@ fn other_wish(system: System) -> Wish {
 
 fn scope(wish: &Wish) -> RuleScope {
     let networks = wish.networks.iter().map(|(_, net)| net.cluster).collect();
-    RuleScope { instance: wish.instance.clone(), networks }
+    RuleScope { instance: wish.instance.clone(), networks, former: vec![] }
 }
 
 /// Makes every table what a wish wants, starting from what was found; the way of the kernel.

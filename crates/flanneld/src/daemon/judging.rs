@@ -100,7 +100,7 @@ impl<K: Kernel> Daemon<K> {
 
     fn scope(&self, in_force: &InForce) -> Scope {
         let subnets = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
-        desired::scope(&self.node, &in_force.config, &subnets, &self.parts.earlier)
+        desired::scope(&self.parts.node, &in_force.config, &subnets, &self.parts.earlier)
     }
 
     /// Looks at everything that a net-conf asks for, and finds what rules are held with; the look may have a word in
@@ -133,7 +133,7 @@ impl<K: Kernel> Daemon<K> {
         let choice = self.choose(&told, snapshot, (&scope, &seen.look)).map_err(NotYet::from)?;
         let heir = InForce { own: told.own.clone().or_else(|| seen.in_force.own.clone()), ..told.clone() };
         let (announcement, macs) = self.announce(&heir, snapshot, &choice.underlay, &seen.look)?;
-        let devices = backend::tunnels(&told.config, &self.node, &choice.underlay, &macs);
+        let devices = backend::tunnels(&told.config, &self.parts.node, &choice.underlay, &macs);
         let devices = devices.map_err(NotYet::from)?;
         if let Some(rival) = rival(&devices, &scope, &seen.look) {
             return Err(Held::because(&rival.to_string()));
