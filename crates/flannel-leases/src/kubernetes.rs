@@ -24,6 +24,7 @@ mod notice;
 mod own;
 mod pace;
 mod publish;
+mod rivalry;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -53,6 +54,7 @@ use net_conf::NetConf;
 use nodes::{Memory, Nodes};
 use own::{Own, OwnLease};
 use publish::Complaint;
+use rivalry::Rivalry;
 
 pub use error::{KubernetesError, NoPodCidr};
 
@@ -97,6 +99,8 @@ pub struct Kubernetes {
     /// The last announcement that is on the node.
     published: Option<Announcement>,
     complaint: Complaint,
+    /// Who else writes on the node.
+    rivalry: Rivalry,
     has_told: bool,
 }
 
@@ -128,6 +132,7 @@ impl Kubernetes {
             tasks: JoinSet::new(),
             published: None,
             complaint: Complaint::default(),
+            rivalry: Rivalry::default(),
             has_told: false,
         })
     }
@@ -180,12 +185,13 @@ impl Kubernetes {
         let nodes = state.nodes.as_ref().filter(|_| state.is_whole)?;
         let config = self.net_conf.config();
         let mut faults: Vec<Fault> = self.net_conf.fault().cloned().into_iter().collect();
-        let (mut own, mut public) = (OwnLease::default(), Default::default());
+        let (mut own, mut rival, mut public) = (OwnLease::default(), None, Default::default());
         match &nodes.own {
             None => faults.push(nodes.no_own()),
             Some(node) => {
                 own = node.lease(config.as_ref().ok().copied(), self.published.as_ref(), &self.prefix);
                 public = node.public;
+                rival = self.rivalry.rival(&node.name, node.says(&self.prefix).as_ref(), Instant::now());
                 faults.extend(node.faults());
             }
         }
@@ -197,7 +203,7 @@ impl Kubernetes {
             config: config.cloned(),
             own: own.lease,
             own_is_damaged: own.is_damaged,
-            rival: None,
+            rival,
             public,
             announced: nodes.own.as_ref().map(Own::announced).unwrap_or_default(),
             peers: nodes.peers(),
@@ -247,6 +253,7 @@ impl LeaseStore for Kubernetes {
             }
             tokio::select! {
                 _ = self.changes.changed() => is_new = true,
+                () = until(self.rivalry.due(Instant::now())) => is_new = true,
                 () = self.net_conf.noticed() => {}
             }
         }
@@ -256,5 +263,12 @@ impl LeaseStore for Kubernetes {
         if let Some(words) = &self.words {
             words.send_modify(|word| *word = Word::after(word.as_ref(), readiness, Instant::now()));
         }
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
     }
 }

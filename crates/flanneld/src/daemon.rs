@@ -15,6 +15,7 @@ use flannel_plan::diff::Change;
 use flannel_plan::family::ByFamily;
 use flannel_plan::firewall::Firewall;
 use flannel_plan::inputs::{Inputs, NodeOptions};
+use flannel_plan::lease::Lease;
 use flannel_plan::look::Scope;
 use flannel_plan::ownership::{self, Observed};
 use flannel_plan::pod_bridge;
@@ -232,9 +233,10 @@ impl<K: Kernel> Daemon<K> {
         self.parts.reporter.tell_conditions(conditions(held.as_ref(), &choice));
         let underlay = self.follow(choice);
         let (announcement, _) = self.announce(&in_force, snapshot, &underlay, &look)?;
-        let own = in_force.own_lease(&announcement);
+        let (own, held_back) = (in_force.own_lease(&announcement), held.is_some());
         let wanted = Wanted { announcement, config: in_force.config.clone() };
         self.want(held.map_or(Some(wanted), |held| held.wanted.map(|wanted| *wanted)));
+        let own = own.filter(|own| held_back || self.is_told(own, word));
         let own = own.ok_or_else(|| NotYet::NoLease(word.publish_trouble.clone()))?;
         let mut observed = ownership::observed(&scope, &look);
         drop(look);
@@ -248,6 +250,14 @@ impl<K: Kernel> Daemon<K> {
         }
         let removal = if word.is_proof() { Admission::Made } else { Admission::Unproven };
         self.settle(before.as_ref(), observed, removal, now)
+    }
+
+    /// Whether the store has taken what this node says of itself. A start waits for that: what the store says in its
+    /// place may be another's, who uses the same subnet.
+    fn is_told(&self, own: &Lease, word: &Word) -> bool {
+        let said = word.snapshot.as_ref().and_then(|snapshot| snapshot.own.as_ref());
+        let is_said = said.is_none_or(|said| said.announcement == own.announcement);
+        is_said || self.planned.is_some() || word.is_remembered
     }
 
     /// What rules are held with under a net-conf.

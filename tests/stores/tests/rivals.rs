@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use cluster_tests::{
     VXLAN, VXLAN_DUAL, flanneld_path, is_ready, metrics, options, readyz, state, wait_until,
 };
-use flannel_lab::{LabOptions, Node, Signal, Topology, wait_for};
-use store_tests::{Fleet, GoLease, Program, scenarios, tell, time_to};
+use flannel_lab::{LabOptions, Node, Signal, Store, Topology, wait_for};
+use store_tests::{Fleet, GoLease, Need, Program, scenarios, tell, time_to};
 
 scenarios! {
     &[] => two_nodes_of_one_ipv4_address_with_another_ipv6_address_have_a_subnet_each,
@@ -16,6 +16,7 @@ scenarios! {
         a_holder_that_was_away_gets_its_lease_back_from_whoever_took_it,
         a_node_that_gets_a_dead_nodes_address_keeps_its_lease,
         two_daemons_of_one_name_write_ever_more_rarely_and_neither_is_ready;
+    &[Need::Peers] => of_two_daemons_of_one_kubernetes_node_the_first_stays_and_the_second_says_why_not;
 }
 
 /// What every box that Vagrant makes has.
@@ -217,4 +218,42 @@ fn two_daemons_of_one_name_write_ever_more_rarely_and_neither_is_ready() {
     })
     .unwrap();
     assert_eq!(metrics(nodes[0]).get("flannel_rivals"), 0.0);
+}
+
+fn of_two_daemons_of_one_kubernetes_node_the_first_stays_and_the_second_says_why_not() {
+    let (topology, store) = (Topology::flat(2).unwrap(), Store::Kubernetes { programs: None });
+    let flanneld_env = vec![("NODE_NAME".to_owned(), "master1".to_owned())];
+    let fleet = Fleet::up("kube-rivals", LabOptions { topology, store, flanneld_env, ..options(VXLAN) });
+    let nodes = ["master1", "worker1"].map(|name| fleet.node(name));
+    let [first, second] = nodes;
+    let kubernetes = fleet.kubernetes().unwrap();
+    let announced = || {
+        let object = kubernetes.node("master1").unwrap();
+        object["metadata"]["annotations"]["flannel.alpha.coreos.com/public-ip"].clone()
+    };
+    first.start_flanneld([""; 0]).unwrap();
+    is_ready(first);
+    second.start_flanneld([""; 0]).unwrap();
+    let written_by =
+        |node: &Node| node.log().lines().filter(|line| line.contains("annotations written")).count();
+    let never_both = || assert!(answers_ready(first) && !answers_ready(second), "{}", second.log());
+    let writes =
+        written(|| nodes.iter().map(|node| i64::try_from(written_by(node)).unwrap()).sum(), never_both);
+    assert!(writes < 10, "{writes} writes in ten seconds");
+    wait_for("the second to say why it is not ready", LONG, || {
+        let (code, body) = readyz(second);
+        let words = ["node master1", "another flanneld", "10.0.0.20", "NODE_NAME"];
+        let all = words.iter().all(|word| body.iter().any(|line| line.contains(word)));
+        if code == 503 && all { Ok(()) } else { Err(format!("{code} {body:?}\n{}", second.log())) }
+    })
+    .unwrap();
+    assert!(!second.path("/run/flannel/subnet.env").exists(), "no pod starts there");
+    assert_eq!(metrics(second).get("flannel_rivals"), 1.0);
+    assert!(readyz(first).1.iter().any(|line| line.contains("another flanneld")), "{:?}", readyz(first));
+    assert_eq!(announced(), "10.0.0.20", "the correction stands");
+    // Whoever is left is the node, and nothing of the other stays.
+    first.stop_flanneld(Signal::TERM).unwrap();
+    second.restart_flanneld().unwrap();
+    is_ready(second);
+    assert_eq!(announced(), "10.0.0.21");
 }

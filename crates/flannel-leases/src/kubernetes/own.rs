@@ -96,6 +96,11 @@ impl Own {
         missing
     }
 
+    /// What its annotations say now; nothing if they say nothing, or nothing that can be read.
+    pub(super) fn says(&self, prefix: &AnnotationPrefix) -> Option<Announcement> {
+        annotations::from_annotations(&self.annotations, prefix).ok().flatten()
+    }
+
     /// Its lease, if it has one that fits the config. `published` is the last announcement that we made: it
     /// stands for annotations that say the same, whatever addresses were overwritten in them.
     pub(super) fn lease(

@@ -8,6 +8,7 @@ use flannel_plan::lease::{Announcement, Lease};
 use flannel_plan::pod_cidrs::{self, Misfit};
 use http::Method;
 use serde_json::json;
+use tokio::time::timeout;
 use tracing::info;
 
 use super::client::{Call, METADATA, STRATEGIC_MERGE, WHOLE};
@@ -20,6 +21,9 @@ use crate::StoreError;
 /// The controller-manager needs a moment for a node that has just joined: that is nothing to complain about.
 const MOMENT: Duration = Duration::from_secs(20);
 
+/// How long a run that has said nothing yet waits whether another one answers.
+const ANSWER: Duration = Duration::from_secs(2);
+
 /// What was told to the operator about a missing subnet.
 #[derive(Debug, Default)]
 pub(super) struct Complaint {
@@ -28,8 +32,20 @@ pub(super) struct Complaint {
 }
 
 impl Kubernetes {
-    /// Writes what the node's annotations lack of an announcement, in one patch.
+    /// Writes what the node's annotations lack of an announcement. What another has written there is written over,
+    /// and left if that one lives; a run that has said nothing yet waits for its answer.
     pub(super) async fn put(&mut self, wanted: &Announcement) -> Result<Lease, StoreError> {
+        loop {
+            let (lease, written_over) = self.put_once(wanted).await?;
+            let is_new_here = written_over && self.published.is_none();
+            if !is_new_here || !self.is_answered(wanted).await {
+                return Ok(lease);
+            }
+        }
+    }
+
+    /// The same without waiting; says whether what another had written was written over.
+    async fn put_once(&mut self, wanted: &Announcement) -> Result<(Lease, bool), StoreError> {
         let config = self.net_conf.config().map_err(StoreError::NoConfig)?.clone();
         let mut own = self.read_own().await?;
         if let Err(wrong) = self.check_subnets(&own, &config).await {
@@ -38,6 +54,11 @@ impl Kubernetes {
         }
         self.complaint = Complaint::default();
         let missing = own.missing(wanted, &self.prefix);
+        let another = own.says(&self.prefix).filter(|said| Some(said) != self.published.as_ref());
+        let another = another.filter(|_| !missing.is_empty());
+        if let Some(another) = &another {
+            self.meet(&own, another)?;
+        }
         if !missing.is_empty() {
             let patched = self.client.read(&patch(&own.name, &missing)).await?;
             own.update(Node::metadata(patched, &self.prefix), &self.prefix);
@@ -45,7 +66,35 @@ impl Kubernetes {
         }
         let lease = own.lease(Some(&config), Some(wanted), &self.prefix).lease;
         self.board.note_own(own);
-        lease.map(|lease| (*lease).clone()).ok_or(StoreError::Kubernetes(KubernetesError::NoName))
+        let lease = lease.ok_or(StoreError::Kubernetes(KubernetesError::NoName))?;
+        Ok(((*lease).clone(), another.is_some()))
+    }
+
+    /// Decides whether what another has written may be written over, and notes that it is.
+    fn meet(&mut self, own: &Own, another: &Announcement) -> Result<(), StoreError> {
+        let now = Instant::now();
+        if self.rivalry.must_yield(another, now) {
+            let rival = self.rivalry.rival(&own.name, Some(another), now);
+            self.board.note_own(own.clone());
+            self.board.ring();
+            return rival.map_or(Ok(()), |rival| Err(StoreError::Rival(Box::new(rival))));
+        }
+        self.rivalry.write_over(another.clone(), now);
+        if self.published.is_some() {
+            self.rivalry.put_right(another.clone(), now);
+        }
+        Ok(())
+    }
+
+    /// Waits a moment for somebody who puts back what was written over.
+    async fn is_answered(&self, wanted: &Announcement) -> bool {
+        let mut own = self.board.listen_to_own();
+        let is_changed = || {
+            let state = self.board.look();
+            let own = state.nodes.as_ref().and_then(|nodes| nodes.own.as_ref());
+            own.is_some_and(|own| !own.missing(wanted, &self.prefix).is_empty())
+        };
+        timeout(ANSWER, own.wait_for(|_| is_changed())).await.is_ok()
     }
 
     /// This node's object as it is now.

@@ -346,6 +346,7 @@ async fn what_we_wrote_never_hides_what_another_has_written_since() {
         snapshot.own.as_ref().is_some_and(|own| own.announcement == node_announcement(7))
     };
     while !is_anothers(&stage.next().await.unwrap()) {}
+    stage.store.published = Some(node_announcement(0));
     stage.store.publish(&node_announcement(0)).await.unwrap();
     assert_eq!(stage.count(|asked| asked.method == "PATCH"), 1);
     assert!(is_anothers(&stage.next().await.unwrap()), "the correction must be seen to be lost");
