@@ -40,8 +40,9 @@ use flannel_plan::annotations::AnnotationPrefix;
 use flannel_plan::lease::{Announcement, Lease};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tracing::warn;
+use tracing::{info, warn};
 
+use crate::proxy::Proxies;
 use crate::{Fault, LeaseStore, Readiness, Server, Snapshot, StoreError};
 use access::{Access, Hints, Trust};
 use board::{Board, State};
@@ -113,7 +114,11 @@ impl Kubernetes {
             api_url: options.api_url.as_deref().filter(|url| !url.is_empty()),
             kubeconfig: options.kubeconfig.as_deref().filter(|path| !path.as_os_str().is_empty()),
             pod: host.as_deref().zip(port.as_deref()),
-        })?;
+        })?
+        .through(&Proxies::of_environment())?;
+        if let Some(proxy) = &access.proxy {
+            info!(server = %access.server, "the API server is reached by {proxy}");
+        }
         if access.trust == Trust::Anybody {
             warn!(server = %access.server, "insecure-skip-tls-verify: whoever answers there is believed");
         }

@@ -8,6 +8,7 @@ mod error;
 pub mod etcd;
 mod inotify;
 pub mod kubernetes;
+mod proxy;
 pub mod rival;
 mod secret;
 mod server;
@@ -24,6 +25,7 @@ use flannel_plan::lease::{Announcement, Lease};
 
 pub use directory::Directory;
 pub use error::StoreError;
+pub use proxy::ProxyError;
 pub use rival::Rival;
 pub use server::Server;
 

@@ -16,6 +16,7 @@ use super::line::{self, ANSWER_LIMIT, Call, Line, Trouble};
 use super::messages::{AUTHENTICATE, AuthenticateRequest, AuthenticateResponse};
 use super::tls::{TlsContent, TlsFiles};
 use crate::Server;
+use crate::proxy::Proxies;
 use crate::secret::Secret;
 
 const LOG_IN: Call = Call { path: AUTHENTICATE, act: "log in", stays_open: false };
@@ -25,6 +26,7 @@ pub(super) struct Client {
     endpoints: Vec<Uri>,
     current: usize,
     line: Option<Line>,
+    proxies: Proxies,
     tls: TlsFiles,
     /// What the certificates were when the connection was made.
     tls_content: TlsContent,
@@ -50,6 +52,7 @@ impl Client {
         let client = Self {
             current: 0,
             line: None,
+            proxies: Proxies::of_environment(),
             tls_content: tls.read()?,
             tls,
             user: if has_login { options.username.clone() } else { String::new() },
@@ -61,6 +64,7 @@ impl Client {
         };
         for endpoint in &client.endpoints {
             line::settings(endpoint, &client.tls_content)?;
+            line::way_to(endpoint, &client.proxies)?;
         }
         if client.endpoints.is_empty() { Err(EtcdError::NoEndpoint) } else { Ok(client) }
     }
@@ -177,7 +181,8 @@ impl Client {
         let Some(endpoint) = self.endpoints.get(self.current) else { return Ok(()) };
         let content = self.tls.read().map_err(|why| Trouble::Away(why.to_string()))?;
         debug!(%endpoint, "connecting to etcd");
-        self.line = Some(Line::connect(endpoint, &content).await?);
+        let proxy = line::way_to(endpoint, &self.proxies).map_err(Trouble::Refused)?;
+        self.line = Some(Line::connect(endpoint, &content, proxy).await?);
         self.tls_content = content;
         Ok(())
     }

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::ProxyError;
+
 /// An etcd that did not do what was asked of it.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
@@ -38,6 +40,9 @@ pub enum EtcdError {
         /// What is wrong.
         reason: String,
     },
+    /// The way to an endpoint cannot be used.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
     /// Half of what shows who we are.
     #[error("--etcd-certfile and --etcd-keyfile belong together, but only {0} is set: set both or neither")]
     HalfIdentity(&'static str),

@@ -3,11 +3,16 @@
 //! Takes requests; gives the first answer and the stream of the following ones, or [`Trouble`].
 
 use std::error::Error;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
 use http::uri::PathAndQuery;
+use hyper_util::rt::TokioIo;
 use prost::Message;
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_stream::StreamExt;
 use tonic::client::Grpc;
@@ -15,9 +20,11 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
+use tower_service::Service;
 
 use super::error::{EtcdError, whole};
 use super::tls::{TlsContent, TlsFiles};
+use crate::proxy::{Proxies, Proxy};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
 /// How long an answer may take.
@@ -52,9 +59,19 @@ pub(super) enum Trouble {
 }
 
 impl Line {
-    pub(super) async fn connect(endpoint: &Uri, tls: &TlsContent) -> Result<Self, Trouble> {
+    pub(super) async fn connect(
+        endpoint: &Uri,
+        tls: &TlsContent,
+        proxy: Option<Proxy>,
+    ) -> Result<Self, Trouble> {
         let settings = settings(endpoint, tls).map_err(|why| Trouble::Away(why.to_string()))?;
-        match timeout(CONNECT_LIMIT, settings.connect()).await {
+        let connected = async {
+            match proxy {
+                Some(proxy) => settings.connect_with_connector(ByProxy(proxy)).await,
+                None => settings.connect().await,
+            }
+        };
+        match timeout(CONNECT_LIMIT, connected).await {
             Ok(Ok(channel)) => Ok(Self(Grpc::new(channel).max_decoding_message_size(LONGEST_ANSWER))),
             Ok(Err(why)) => Err(Trouble::Away(whole(&why))),
             Err(_) => Err(Trouble::Late(format!("no connection within {CONNECT_LIMIT:?}"))),
@@ -153,6 +170,41 @@ pub(super) fn parse(endpoint: &str, tls: &TlsFiles) -> Result<Uri, EtcdError> {
         other => return Err(wrong(format!("it begins with {:?}", other.unwrap_or_default()))),
     }
     Ok(uri)
+}
+
+/// The proxy for an endpoint, if one is for it. As in Go, HTTPS_PROXY counts whether TLS is spoken or not.
+pub(super) fn way_to(endpoint: &Uri, proxies: &Proxies) -> Result<Option<Proxy>, EtcdError> {
+    let (host, port) = place(endpoint);
+    Ok(proxies.way_to(true, host, port)?)
+}
+
+fn place(endpoint: &Uri) -> (&str, u16) {
+    let usual = if endpoint.scheme_str() == Some("https") { 443 } else { 80 };
+    let host = endpoint.host().unwrap_or_default().trim_matches(['[', ']']);
+    (host, endpoint.port_u16().unwrap_or(usual))
+}
+
+/// Leads to endpoints by way of a proxy.
+struct ByProxy(Proxy);
+
+impl Service<Uri> for ByProxy {
+    type Response = TokioIo<TcpStream>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, endpoint: Uri) -> Self::Future {
+        let proxy = self.0.clone();
+        Box::pin(async move {
+            let (host, port) = place(&endpoint);
+            let stream = proxy.connect(host, port).await?;
+            stream.set_nodelay(true)?;
+            Ok(TokioIo::new(stream))
+        })
+    }
 }
 
 /// How an endpoint is connected to; fails if the certificates cannot be used.

@@ -8,6 +8,7 @@ use http::uri::Scheme;
 
 use super::error::KubernetesError;
 use super::kubeconfig;
+use crate::proxy::{Proxies, Proxy};
 use crate::secret::Secret;
 
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -21,6 +22,8 @@ pub(super) struct Access {
     pub trust: Trust,
     pub certificate: Option<Certificate>,
     pub credentials: Credentials,
+    /// The proxy that leads there, if one does.
+    pub proxy: Option<Proxy>,
 }
 
 /// The address of an API server.
@@ -91,7 +94,7 @@ impl Access {
 
     fn anonymous(server: Server) -> Self {
         let (trust, credentials) = (Trust::Host, Credentials::Nothing);
-        Self { server, server_name: None, trust, certificate: None, credentials }
+        Self { server, server_name: None, trust, certificate: None, credentials, proxy: None }
     }
 
     fn of_pod(host: &str, port: &str, files: &Path) -> Result<Self, KubernetesError> {
@@ -102,7 +105,18 @@ impl Access {
             trust: Trust::Authority(Material::File(files.join("ca.crt"))),
             certificate: None,
             credentials: Credentials::TokenFile(files.join("token")),
+            proxy: None,
         })
+    }
+
+    /// The same by way of the proxy that the environment names for the server, unless the kubeconfig names one.
+    pub(super) fn through(self, proxies: &Proxies) -> Result<Self, KubernetesError> {
+        let Server { tls, host, port, .. } = &self.server;
+        let proxy = match self.proxy {
+            Some(proxy) => Some(proxy),
+            None => proxies.way_to(*tls, host, *port)?,
+        };
+        Ok(Self { proxy, ..self })
     }
 }
 

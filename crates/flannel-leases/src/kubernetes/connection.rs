@@ -30,7 +30,11 @@ pub(super) async fn open(access: &Access) -> Result<SendRequest<Full<Bytes>>, Ku
     let tls = if access.server.tls { Some((tls::config(access)?, server_name(access)?)) } else { None };
     let unreachable = |cause| KubernetesError::Unreachable { server: access.server.to_string(), cause };
     let opened = async {
-        let stream = TcpStream::connect((access.server.host.as_str(), access.server.port)).await?;
+        let (host, port) = (access.server.host.as_str(), access.server.port);
+        let stream = match &access.proxy {
+            Some(proxy) => proxy.connect(host, port).await?,
+            None => TcpStream::connect((host, port)).await?,
+        };
         mind_silence(&stream)?;
         match tls {
             None => handshake(stream).await,

@@ -9,6 +9,8 @@ use flannel_plan::family::Family;
 use flannel_plan::pod_cidrs::PodCidrError;
 use ipnet::IpNet;
 
+use crate::ProxyError;
+
 /// The Kubernetes API did not do what was asked of it.
 #[derive(Debug, thiserror::Error)]
 pub enum KubernetesError {
@@ -63,6 +65,9 @@ pub enum KubernetesError {
         /// What is wrong with it.
         reason: String,
     },
+    /// The way to the server cannot be used.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
     /// There is no connection.
     #[error("the API server {server} cannot be reached: {cause}{}", way_out(cause))]
     Unreachable {

@@ -8,6 +8,7 @@ use yaml_rust2::{Yaml, YamlLoader};
 
 use super::access::{Access, Certificate, Credentials, Material, Server, Trust};
 use super::error::KubernetesError;
+use crate::proxy::Proxy;
 use crate::secret::Secret;
 
 /// Reads a kubeconfig; a URL that is given beside it stands for that of its cluster.
@@ -43,13 +44,16 @@ fn parse(text: &str, folder: &Path, url: Option<Server>) -> Result<Access, Strin
         trust: part.trust(cluster)?,
         certificate: part.certificate(user)?,
         credentials: part.credentials(user)?,
+        proxy: proxy(cluster)?,
     })
 }
 
+fn proxy(cluster: &Yaml) -> Result<Option<Proxy>, String> {
+    let named = text_of(cluster, "proxy-url")?.map(str::parse).transpose();
+    named.map_err(|reason: &str| format!("its proxy-url cannot be used: {reason}: expected http://HOST:PORT"))
+}
+
 fn server(cluster: &Yaml) -> Result<Server, String> {
-    if text_of(cluster, "proxy-url")?.is_some() {
-        return Err("it names a proxy (proxy-url), and flannel does not use one: remove it".to_owned());
-    }
     let server = text_of(cluster, "server")?.ok_or("its cluster has no `server`")?;
     server.parse().map_err(|wrong: KubernetesError| wrong.to_string())
 }
@@ -236,7 +240,7 @@ mod tests {
         assert!(wrong(SERVER, "auth-provider: {name: gcp}").contains("auth-provider"));
         assert!(wrong(SERVER, "client-certificate: a").contains("no client-key"));
         assert!(wrong("certificate-authority: a", "token: t").contains("no `server`"));
-        assert!(wrong(&format!("{SERVER}\n    proxy-url: http://p"), "token: t").contains("proxy"));
+        assert!(wrong(&format!("{SERVER}\n    proxy-url: socks5://p"), "token: t").contains("its proxy-url"));
         assert!(wrong("server: ftp://h", "token: t").contains("neither http nor https"));
         let parsed = |text: &str| parse(text, Path::new(FOLDER), None).unwrap_err();
         assert_eq!(parsed(""), "it is empty");

@@ -1,6 +1,7 @@
 //! How a store shows who it is, and that what it shows is never told.
 
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use base64::Engine;
@@ -10,6 +11,7 @@ use flannel_leases::{LeaseStore, Readiness, StoreError};
 use serde_json::json;
 
 use crate::cluster::FLANNEL;
+use crate::proxy::connect_proxy;
 use crate::stage::{Stage, V4, announcement, next, shared, soon, wait_until};
 
 fn open(stage: &Stage<'_>, name: &str, credentials: &str) -> Result<Kubernetes, StoreError> {
@@ -35,6 +37,23 @@ async fn client_certificates_are_taken_from_files_and_from_inside_the_kubeconfig
         next(&mut store).await.unwrap();
         soon(store.publish(&announcement(1))).await.unwrap();
     }
+}
+
+#[tokio::test]
+#[ignore = "needs a Kubernetes API server"]
+async fn the_api_server_is_reached_by_the_proxy_of_the_kubeconfig() {
+    let stage = Stage::new(shared(), V4);
+    stage.add("w1", &["10.244.1.0/24"]);
+    let (port, opened) = connect_proxy();
+    let kubeconfig = stage.cluster.kubeconfig("proxy.yaml", &format!("token: {FLANNEL}"));
+    let direct = std::fs::read_to_string(&kubeconfig).unwrap();
+    let cluster = format!("  cluster:\n    proxy-url: http://127.0.0.1:{port}\n");
+    std::fs::write(&kubeconfig, direct.replacen("  cluster:\n", &cluster, 1)).unwrap();
+    let options = KubernetesOptions { kubeconfig: Some(kubeconfig), ..stage.options("w1") };
+    let mut store = Kubernetes::open(options).unwrap();
+    next(&mut store).await.unwrap();
+    soon(store.publish(&announcement(1))).await.unwrap();
+    assert!(opened.load(Ordering::Relaxed) > 0);
 }
 
 #[tokio::test]

@@ -63,6 +63,30 @@ impl Proxy {
     }
 }
 
+/// A proxy that opens ways by CONNECT, as companies have them; counts them.
+pub fn connect_proxy() -> (u16, Arc<AtomicU64>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (port, opened) = (listener.local_addr().unwrap().port(), Arc::new(AtomicU64::new(0)));
+    let count = Arc::clone(&opened);
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && client.read_exact(&mut byte).is_ok() {
+                head.push(byte[0]);
+            }
+            let head = String::from_utf8(head).unwrap();
+            let server = head.strip_prefix("CONNECT ").unwrap().split(' ').next().unwrap();
+            let server = TcpStream::connect(server).unwrap();
+            client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n").unwrap();
+            count.fetch_add(1, Ordering::Relaxed);
+            pass(client.try_clone().unwrap(), server.try_clone().unwrap(), Arc::default());
+            pass(server, client, Arc::default());
+        }
+    });
+    (port, opened)
+}
+
 fn pass(mut from: TcpStream, mut to: TcpStream, count: Arc<AtomicU64>) {
     std::thread::spawn(move || {
         let mut buffer = vec![0; 64 << 10];
