@@ -84,6 +84,14 @@ impl<K: Kernel> Daemon<K> {
         let judged = told.map_err(Held::from).and_then(|told| self.judge(told, &seen, (word, snapshot), now));
         match judged {
             Ok(followed) => Ok((self.see(followed, None, now)?, None)),
+            // A start that a lease alone keeps waiting, which has not been asked for yet: no pod may begin by what is
+            // over in a moment.
+            Err(held)
+                if self.planned.is_none() && held.wanted.is_some() && word.publish_trouble.is_none() =>
+            {
+                self.want(held.wanted.map(|wanted| *wanted));
+                Err(NotYet::NoLease(None))
+            }
             Err(held) => Ok((seen, Some(held))),
         }
     }
