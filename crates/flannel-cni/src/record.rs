@@ -36,6 +36,17 @@ pub struct Record {
     path: PathBuf,
 }
 
+impl Record {
+    /// Whether a file was written after this record, as far as their times tell; not if there is none.
+    pub fn may_be_older_than(&self, file: &str) -> bool {
+        let written = |path: &Path| fs::metadata(path).and_then(|found| found.modified());
+        match (written(&self.path), written(Path::new(file))) {
+            (Ok(record), Ok(file)) => record <= file,
+            _ => false,
+        }
+    }
+}
+
 /// A record that was written, and what it replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "an ADD that fails takes its record back"]

@@ -52,20 +52,22 @@ pub fn del(request: &Request) -> Result<(), CniError> {
     if saved.is_none_or(|saved| record::name(saved) != Some(&request.network)) {
         del_by_todays_configuration(request, record.as_ref())?;
     }
-    if let Some(saved) = saved {
-        leave_old_gateway(request, saved, || records.all_but(record.as_ref()));
+    // A record that is younger than what flanneld wrote has today's subnet: nothing more is read.
+    if let (Some(saved), Some(record), Ok(subnet_file)) = (saved, &record, config::subnet_file(request))
+        && record.may_be_older_than(subnet_file)
+    {
+        leave_old_gateway(subnet_file, saved, &|| records.all_but(Some(record)));
     }
     records.forget(request, record.as_ref())
 }
 
 /// Takes away the gateway of a pod that is gone, if the node has another subnet by now and no other pod uses it.
 fn leave_old_gateway(
-    request: &Request,
+    subnet_file: &str,
     gone: &Map<String, Value>,
-    others: impl FnOnce() -> Vec<Map<String, Value>>,
+    others: &dyn Fn() -> Vec<Map<String, Value>>,
 ) {
-    let today = Config::read(request).and_then(|config| subnet::load(config.subnet_file));
-    if let Ok(today) = today {
+    if let Ok(today) = subnet::load(subnet_file) {
         old_gateway::leave(gone, &today, others);
     }
 }
@@ -117,10 +119,8 @@ pub fn gc(request: &Request) -> Result<(), CniError> {
     let Some(valid) = valid else { return freed };
     let before = records.all_but(None);
     let swept = records.sweep(&request.network, &valid);
-    let left = records.all_but(None);
-    for gone in before.iter().filter(|config| !left.contains(config)) {
-        leave_old_gateway(request, gone, || left.clone());
-    }
+    let subnet_file = config::subnet_file(request)?;
+    before.iter().for_each(|gone| leave_old_gateway(subnet_file, gone, &|| records.all_but(None)));
     freed.and(swept)
 }
 

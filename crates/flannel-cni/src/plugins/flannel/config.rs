@@ -33,6 +33,11 @@ pub(super) fn data_dir(request: &Request) -> Result<&str, CniError> {
     Ok(request.config().text("dataDir")?.filter(|path| !path.is_empty()).unwrap_or(DATA_DIR))
 }
 
+/// What flanneld writes.
+pub(super) fn subnet_file(request: &Request) -> Result<&str, CniError> {
+    Ok(request.config().text("subnetFile")?.filter(|path| !path.is_empty()).unwrap_or(SUBNET_FILE))
+}
+
 impl<'a> Config<'a> {
     pub(super) fn read(request: &'a Request) -> Result<Self, CniError> {
         let config = request.config();
@@ -43,7 +48,7 @@ impl<'a> Config<'a> {
             delegate,
             ipam: config.object("ipam")?,
             runtime_config: config.object("runtimeConfig")?,
-            subnet_file: config.text("subnetFile")?.filter(|path| !path.is_empty()).unwrap_or(SUBNET_FILE),
+            subnet_file: subnet_file(request)?,
         })
     }
 

@@ -21,7 +21,7 @@ use crate::plugins::bridge;
 pub(super) fn leave(
     gone: &Map<String, Value>,
     today: &SubnetEnv,
-    others: impl FnOnce() -> Vec<Map<String, Value>>,
+    others: &dyn Fn() -> Vec<Map<String, Value>>,
 ) {
     let old = old_subnets(gone, today);
     // Hardly ever is there one: the others are not read for nothing.
