@@ -9,15 +9,16 @@ type Of = std::collections::BTreeMap<String, String>;
 
 fuzz_target!(|bytes: &[u8]| {
     let Ok(recalled) = serde_json::from_slice::<Recalled<Of>>(bytes) else { return };
-    let Recalled { of, origin, version, config, own, public, peers, .. } = &recalled;
-    let (origin, version) = (origin.as_deref(), version.as_deref());
-    let kept = Kept { format: FORMAT, of, origin, version, config, own, public, peers: &peers.leases };
+    let Recalled { of, origin, version, config, own, public, peers, newcomers, .. } = &recalled;
+    let (origin, version, peers) = (origin.as_deref(), version.as_deref(), &*peers.leases);
+    let kept = Kept { format: FORMAT, of, origin, version, config, own, public, peers, newcomers };
     let again = serde_json::to_vec(&kept).expect("what was read can be written");
     let again: Recalled<Of> = serde_json::from_slice(&again).expect("and read");
     assert_eq!(again.peers.left_out, [] as [&str; 0]);
     assert_eq!((again.config, again.own, again.public), (recalled.config, recalled.own, recalled.public));
+    assert_eq!(again.version, recalled.version);
     assert_eq!(
-        (again.of, again.origin, again.peers.leases),
-        (recalled.of, recalled.origin, recalled.peers.leases)
+        (again.of, again.origin, again.peers.leases, again.newcomers),
+        (recalled.of, recalled.origin, recalled.peers.leases, recalled.newcomers)
     );
 });

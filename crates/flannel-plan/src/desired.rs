@@ -13,7 +13,7 @@ use crate::inputs::{Inputs, NodeOptions};
 use crate::lease::Lease;
 use crate::link_name::LinkName;
 use crate::look::Scope;
-use crate::peers::{self, Refusal, Why};
+use crate::peers::{self, Newcomer, Refusal, Why};
 use crate::state::{File, Item, State};
 use crate::subnet_env::SubnetEnv;
 
@@ -26,6 +26,8 @@ pub struct Plan {
     pub peers: usize,
     /// The leases that are not followed.
     pub refused: Vec<Refusal>,
+    /// The leases that rank behind the others when the next plan is made.
+    pub newcomers: Vec<Newcomer>,
     /// What is odd, and what was done about it.
     pub warnings: Vec<String>,
 }
@@ -50,6 +52,7 @@ pub struct Draft {
     peers: usize,
     /// The leases that are not followed.
     pub refused: Vec<Refusal>,
+    newcomers: Vec<Newcomer>,
     /// What is odd, and what was done about it.
     pub warnings: Vec<String>,
 }
@@ -62,8 +65,8 @@ impl Draft {
 }
 
 impl From<Draft> for Plan {
-    fn from(Draft { items, peers, refused, warnings }: Draft) -> Self {
-        Self { desired: items.into_iter().collect(), peers, refused, warnings }
+    fn from(Draft { items, peers, refused, newcomers, warnings }: Draft) -> Self {
+        Self { desired: items.into_iter().collect(), peers, refused, newcomers, warnings }
     }
 }
 
@@ -90,6 +93,7 @@ pub fn add_peers<'a>(inputs: &'a Inputs, leases: impl Iterator<Item = &'a Lease>
     let judged = peers::judge(inputs, leases);
     plan.peers = judged.peers.len();
     plan.refused = judged.refused;
+    plan.newcomers = judged.newcomers;
     plan.warnings.extend(judged.warnings);
     match &inputs.config.backend {
         Backend::Vxlan(settings) => vxlan::peers(settings, inputs, &judged.peers, plan),

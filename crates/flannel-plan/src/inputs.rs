@@ -11,6 +11,7 @@ use crate::firewall::Firewall;
 use crate::lease::Lease;
 use crate::lease_list;
 use crate::link_name::LinkName;
+use crate::peers::Newcomer;
 use crate::state::RouteKind;
 use crate::underlay::Underlay;
 
@@ -28,6 +29,9 @@ pub struct Inputs {
     /// The leases of all other nodes, shared with the store that handed them out.
     #[serde(deserialize_with = "lease_list::readable")]
     pub peers: Vec<Arc<Lease>>,
+    /// Those of them that rank behind the others, which were followed before they came.
+    #[serde(default)]
+    pub newcomers: Vec<Newcomer>,
     /// The routes of the host that are not ours: who is on-link, what is connected.
     pub routes: Vec<HostRoute>,
     /// What this host holds rules with.

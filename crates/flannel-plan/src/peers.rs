@@ -1,15 +1,16 @@
 //! Which leases of other nodes are followed, and which are refused.
 //!
 //! A lease is an input from outside: it may be foolish or hostile. One that could take packets away from
-//! this node, its networks or an older peer is ignored whole, named and counted.
+//! this node, its networks or a peer that was here before it is ignored whole, named and counted.
+
+mod newcomer;
+mod refusal;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 
 use crate::backend::{self, BackendKind};
 use crate::family::{ByFamily, Family, overlap};
@@ -17,7 +18,10 @@ use crate::inputs::Inputs;
 use crate::lease::Lease;
 use crate::link_name::LinkName;
 use crate::mac::Mac;
+use crate::quoted::quoted;
 use crate::state::RouteKind;
+pub use newcomer::{Newcomer, Newness, newcomers};
+pub use refusal::{Refusal, Why};
 
 /// A lease that is followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,138 +43,65 @@ pub struct End {
     pub mac: Option<Mac>,
 }
 
-/// A lease that is not followed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refusal {
-    /// Whose lease.
-    pub owner: String,
-    /// Which lease: its first subnet, if it has any.
-    pub subnet: Option<IpNet>,
-    /// Why not.
-    pub why: Why,
-}
-
-/// Why a lease is not followed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Why {
-    /// It speaks another backend.
-    OtherBackend(String),
-    /// Its subnet is not part of the pod network.
-    OutsideNetwork(IpNet),
-    /// Its subnet overlaps this node's own.
-    OverlapsOurs(IpNet),
-    /// Its subnet overlaps that of an older lease.
-    OverlapsPeer(IpNet, String),
-    /// Its subnet takes packets from a network that this host is connected to.
-    Connected(IpNet, LinkName),
-    /// Its subnet covers an address without which this host is cut off: its own, or its router's.
-    CoversHost(IpAddr),
-    /// Its public address is this node's own.
-    OurPublicAddress(IpAddr),
-    /// Its public address cannot be a node's.
-    BadPublicAddress(IpAddr),
-    /// Its public address lies inside its own subnet: packets to it would go round in circles.
-    PublicAddressInSubnet(IpAddr),
-    /// Its hardware address is this node's own.
-    OurMac(Mac),
-    /// Its hardware address is that of an older lease.
-    PeersMac(Mac, String),
-    /// What its backend says cannot be used.
-    BadDetail(String),
-    /// It has nothing that this node could use.
-    NoFamily,
-    /// It is not on this segment, and the backend cannot reach further.
-    NotOnLink(IpAddr),
-}
-
-impl Why {
-    /// The word for it in metrics.
-    pub fn label(&self) -> &'static str {
-        match self {
-            Self::OtherBackend(_) => "other_backend",
-            Self::OutsideNetwork(_) => "outside_network",
-            Self::OverlapsOurs(_) => "overlaps_ours",
-            Self::OverlapsPeer(..) => "overlaps_peer",
-            Self::Connected(..) => "connected_network",
-            Self::CoversHost(_) => "covers_host",
-            Self::OurPublicAddress(_) => "our_public_address",
-            Self::BadPublicAddress(_) => "bad_public_address",
-            Self::PublicAddressInSubnet(_) => "public_address_in_subnet",
-            Self::OurMac(_) => "our_mac",
-            Self::PeersMac(..) => "peers_mac",
-            Self::BadDetail(_) => "bad_detail",
-            Self::NoFamily => "no_family",
-            Self::NotOnLink(_) => "not_on_link",
-        }
-    }
-}
-
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OtherBackend(name) if name.is_empty() => write!(f, "it names no backend"),
-            Self::OtherBackend(name) => write!(f, "it speaks {name}"),
-            Self::OutsideNetwork(net) => write!(f, "{net} is outside of the pod network"),
-            Self::OverlapsOurs(net) => write!(f, "{net} overlaps this node's own subnet"),
-            Self::OverlapsPeer(net, owner) => write!(f, "{net} overlaps the older lease of {owner}"),
-            Self::Connected(net, link) => {
-                write!(f, "it takes packets from {net}, which {link} is connected to")
-            }
-            Self::CoversHost(ip) => write!(f, "it covers {ip}, which this host needs to reach anybody"),
-            Self::OurPublicAddress(ip) => write!(f, "public address {ip} is this node's own"),
-            Self::BadPublicAddress(ip) => write!(f, "public address {ip} cannot be a node's"),
-            Self::PublicAddressInSubnet(ip) => write!(f, "public address {ip} lies inside its own subnet"),
-            Self::OurMac(mac) => write!(f, "hardware address {mac} is this node's own"),
-            Self::PeersMac(mac, owner) => {
-                write!(f, "hardware address {mac} is that of the older lease of {owner}")
-            }
-            Self::BadDetail(what) => write!(f, "its backend data cannot be used: {what}"),
-            Self::NoFamily => write!(f, "it has no subnet and address of a family that this node speaks"),
-            Self::NotOnLink(ip) => write!(f, "{ip} is not on this segment, and host-gw reaches no further"),
-        }
-    }
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.subnet {
-            Some(subnet) => write!(f, "lease of {} ({subnet}) is ignored: {}", self.owner, self.why),
-            None => write!(f, "lease of {} is ignored: {}", self.owner, self.why),
-        }
-    }
-}
-
 /// All leases of other nodes, sorted.
 #[derive(Debug, Default)]
 pub struct Judged<'a> {
     /// Those that are followed, the oldest first.
     pub peers: Vec<Peer<'a>>,
-    /// Those that are not.
+    /// Those that are not, the oldest first.
     pub refused: Vec<Refusal>,
+    /// The same, as those that rank behind the followed ones from now on.
+    pub newcomers: Vec<Newcomer>,
     /// What is odd and harmless.
     pub warnings: Vec<String>,
 }
 
-/// Sorts the leases of other nodes. Of two that claim the same, the older one is right.
+impl Judged<'_> {
+    fn refuse(&mut self, lease: &Lease, why: Why) {
+        let subnet = lease.subnets.iter().next().map(|(_, subnet)| *subnet);
+        self.refused.push(Refusal { owner: lease.owner.clone(), subnet, why });
+        self.newcomers.push(Newcomer::new(lease, Newness::Whole));
+    }
+}
+
+/// Sorts the leases of other nodes. Of two that claim the same, the one that was followed before is right; of two
+/// that are equally new, the older.
 pub fn judge<'a>(inputs: &'a Inputs, leases: impl Iterator<Item = &'a Lease>) -> Judged<'a> {
+    let rank = newcomer::ranks(&inputs.newcomers);
+    let mut leases: Vec<_> = leases.map(|lease| (rank(lease), lease)).collect();
+    leases.sort_by(|(a, x), (b, y)| a.cmp(b).then_with(|| by_age(x, y)));
     let mut judge = Judge::new(inputs);
-    let mut leases: Vec<&Lease> = leases.collect();
-    leases.sort_by(|a, b| (a.since, a.subnets, &a.owner).cmp(&(b.since, b.subnets, &b.owner)));
-    let mut judged = Judged::default();
-    for lease in leases {
-        match judge.ends(lease) {
-            Ok(ends) => {
-                judged.warnings.extend(judge.remember(lease, &ends));
+    let mut verdicts: Vec<_> = leases.into_iter().map(|(_, lease)| (lease, judge.verdict(lease))).collect();
+    // What is told does not depend on who was here first, so that it stays the same when newcomers settle.
+    verdicts.sort_by(|(a, _), (b, _)| by_age(a, b));
+    let (mut judged, mut addresses) = (Judged::default(), Addresses::default());
+    for (lease, verdict) in verdicts {
+        match verdict {
+            Verdict::Follow(ends) => {
+                judged.warnings.extend(addresses.note(lease, &ends));
                 judged.peers.push(Peer { lease, ends });
             }
-            Err(why) => {
-                let subnet = lease.subnets.iter().next().map(|(_, subnet)| *subnet);
-                judged.refused.push(Refusal { owner: lease.owner.clone(), subnet, why });
+            Verdict::Contested(ends) => {
+                judge.clash(&ends).into_iter().for_each(|why| judged.refuse(lease, why))
             }
+            Verdict::Refuse(why) => judged.refuse(lease, why),
         }
     }
     judged
+}
+
+/// What becomes of a lease.
+enum Verdict {
+    /// It is followed.
+    Follow(ByFamily<End>),
+    /// Others who were here first have a part of it.
+    Contested(ByFamily<End>),
+    /// It would not be followed if it were alone, either.
+    Refuse(Why),
+}
+
+fn by_age(a: &Lease, b: &Lease) -> std::cmp::Ordering {
+    (a.since, a.subnets, &a.owner).cmp(&(b.since, b.subnets, &b.owner))
 }
 
 struct Judge<'a> {
@@ -181,8 +112,6 @@ struct Judge<'a> {
     lifelines: Vec<IpAddr>,
     subnets: BTreeMap<IpAddr, (IpNet, &'a str)>,
     macs: BTreeMap<(Family, Mac), &'a str>,
-    publics: BTreeMap<IpAddr, &'a str>,
-    told: BTreeSet<IpAddr>,
 }
 
 impl<'a> Judge<'a> {
@@ -200,9 +129,35 @@ impl<'a> Judge<'a> {
             connected: connected.filter_map(|route| Some((route.destination, route.link?))).collect(),
             subnets: BTreeMap::new(),
             macs: BTreeMap::new(),
-            publics: BTreeMap::new(),
-            told: BTreeSet::new(),
         }
+    }
+
+    /// Judges a lease after all that rank before it; one that is followed keeps what it claims.
+    fn verdict(&mut self, lease: &'a Lease) -> Verdict {
+        let ends = match self.ends(lease) {
+            Ok(ends) if self.clash(&ends).is_some() => return Verdict::Contested(ends),
+            Ok(ends) => ends,
+            Err(why) => return Verdict::Refuse(why),
+        };
+        for (family, end) in ends.iter() {
+            self.subnets.insert(end.subnet.network(), (end.subnet, &lease.owner));
+            if let Some(mac) = end.mac {
+                self.macs.insert((family, mac), &lease.owner);
+            }
+        }
+        Verdict::Follow(ends)
+    }
+
+    /// What of a lease others have already.
+    fn clash(&self, ends: &ByFamily<End>) -> Option<Why> {
+        ends.iter().find_map(|(family, end)| {
+            if let Some(owner) = self.holder(end.subnet) {
+                return Some(Why::OverlapsPeer(end.subnet, owner.to_owned()));
+            }
+            let mac = end.mac?;
+            let owner = self.macs.get(&(family, mac))?;
+            Some(Why::PeersMac(mac, (*owner).to_owned()))
+        })
     }
 
     fn ends(&self, lease: &Lease) -> Result<ByFamily<End>, Why> {
@@ -231,8 +186,8 @@ impl<'a> Judge<'a> {
             }
             _ => None,
         };
-        if let Some(mac) = mac {
-            self.check_mac(mac, family)?;
+        if let Some(mac) = mac.filter(|mac| self.own_macs.get(family) == Some(mac)) {
+            return Err(Why::OurMac(mac));
         }
         Ok(Some(End { subnet, public, mac }))
     }
@@ -253,15 +208,12 @@ impl<'a> Judge<'a> {
         if let Some(address) = self.lifelines.iter().find(|address| subnet.contains(*address)) {
             return Err(Why::CoversHost(*address));
         }
-        match self.older(subnet) {
-            Some(owner) => Err(Why::OverlapsPeer(subnet, owner.to_owned())),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
-    /// The owner of an older lease that shares an address with the subnet. The older ones do not overlap each
-    /// other, so only the last that starts before the subnet's end can.
-    fn older(&self, subnet: IpNet) -> Option<&'a str> {
+    /// The owner of a followed lease that shares an address with the subnet. Those do not overlap each other, so
+    /// only the last that starts before the subnet's end can.
+    fn holder(&self, subnet: IpNet) -> Option<&'a str> {
         let (_, (net, owner)) = self.subnets.range(..=subnet.broadcast()).next_back()?;
         overlap(*net, subnet).then_some(*owner)
     }
@@ -275,32 +227,49 @@ impl<'a> Judge<'a> {
         if public.is_unspecified() || public.is_loopback() || public.is_multicast() || broadcast {
             return Err(Why::BadPublicAddress(public));
         }
-        if subnet.contains(&public) { Err(Why::PublicAddressInSubnet(public)) } else { Ok(()) }
+        if let Some((net, _)) = self.connected.iter().find(|(net, _)| is_no_host(public, *net)) {
+            return Err(Why::NoHostAddress(public, *net));
+        }
+        if subnet.contains(&public) {
+            return Err(Why::PublicAddressInSubnet(public));
+        }
+        if self.is_for_pods(public, family) { Err(Why::PublicAddressInNetwork(public)) } else { Ok(()) }
     }
 
-    fn check_mac(&self, mac: Mac, family: Family) -> Result<(), Why> {
-        if self.own_macs.get(family) == Some(&mac) {
-            return Err(Why::OurMac(mac));
-        }
-        match self.macs.get(&(family, mac)) {
-            Some(owner) => Err(Why::PeersMac(mac, (*owner).to_owned())),
-            None => Ok(()),
-        }
+    /// Whether only pods can have an address. Where this node's own is one of theirs, nodes and pods share the network
+    /// by the operator's choice.
+    fn is_for_pods(&self, address: IpAddr, family: Family) -> bool {
+        let own = self.inputs.underlay.addresses.get(family);
+        self.inputs.config.networks.get(family).is_some_and(|pods| {
+            pods.is_for_pods(address) && !own.is_some_and(|own| pods.network.contains(own))
+        })
     }
+}
 
-    /// Notes what a followed lease claims; returns what is odd about it.
-    fn remember(&mut self, lease: &'a Lease, ends: &ByFamily<End>) -> Vec<String> {
+/// Whether an address stands for a whole network: its first, which IPv6 gives to any router of it, or its broadcast
+/// address.
+fn is_no_host(address: IpAddr, net: IpNet) -> bool {
+    let has_such = net.max_prefix_len() - net.prefix_len() > 1;
+    has_such && (address == net.network() || address.is_ipv4() && address == net.broadcast())
+}
+
+/// Who announces which public address.
+#[derive(Default)]
+struct Addresses<'a> {
+    publics: BTreeMap<IpAddr, &'a str>,
+    told: BTreeSet<IpAddr>,
+}
+
+impl<'a> Addresses<'a> {
+    /// Notes the addresses of a followed lease; returns what is odd about them.
+    fn note(&mut self, lease: &'a Lease, ends: &ByFamily<End>) -> Vec<String> {
         let mut odd = Vec::new();
-        for (family, end) in ends.iter() {
-            self.subnets.insert(end.subnet.network(), (end.subnet, &lease.owner));
-            if let Some(mac) = end.mac {
-                self.macs.insert((family, mac), &lease.owner);
-            }
+        for (_, end) in ends.iter() {
             match self.publics.entry(end.public) {
                 Entry::Vacant(entry) => _ = entry.insert(&lease.owner),
                 Entry::Occupied(entry) if self.told.insert(end.public) => odd.push(format!(
                     "{} and {} both announce {}: right behind one NAT address or while a node is replaced, else one is wrong",
-                    entry.get(), lease.owner, end.public
+                    quoted(entry.get()), quoted(&lease.owner), end.public
                 )),
                 Entry::Occupied(_) => {}
             }

@@ -12,6 +12,7 @@ use crate::config::NetworkConfig;
 use crate::family::ByFamily;
 use crate::lease::Lease;
 use crate::lease_list::LeaseList;
+use crate::peers::Newcomer;
 
 /// A file of another format is not read.
 pub const FORMAT: u32 = 2;
@@ -35,6 +36,8 @@ pub struct Kept<'a, Of> {
     pub public: &'a ByFamily<IpAddr>,
     /// The leases of all other nodes.
     pub peers: &'a [Arc<Lease>],
+    /// Those of them that were not followed.
+    pub newcomers: &'a [Newcomer],
 }
 
 /// What is read.
@@ -56,4 +59,7 @@ pub struct Recalled<Of> {
     pub public: ByFamily<IpAddr>,
     /// The leases of all other nodes.
     pub peers: LeaseList,
+    /// Those of them that were not followed.
+    #[serde(default)]
+    pub newcomers: Vec<Newcomer>,
 }

@@ -91,6 +91,7 @@ fn inputs(case: &Path, (name, v4, v6): (&str, &str, &str)) -> Inputs {
         own,
         peers: peers.into_iter().map(Arc::new).collect(),
         routes: host_routes(&case.join(name)),
+        newcomers: Vec::new(),
         firewall: Firewall::default(),
     }
 }

@@ -1,6 +1,7 @@
 //! Laws of plan and diff: properties that hold for every input.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use flannel_plan::look::{Look, RouteFact, Scope};
 use flannel_plan::mac::Mac;
 use flannel_plan::news;
 use flannel_plan::ownership;
+use flannel_plan::peers::{self, Newcomer, Newness};
 use flannel_plan::state::{Item, Key, PROTOCOL_KERNEL, Route, RouteKind, State};
 use flannel_plan::underlay::Underlay;
 use ipnet::{IpNet, Ipv4Net};
@@ -100,6 +102,7 @@ fn inputs_with(peers: Vec<Lease>, backend: &str) -> Inputs {
             connected("10.244.7.0/24", "docker0"),
             default_route(),
         ],
+        newcomers: Vec::new(),
         firewall: Firewall::default(),
     }
 }
@@ -110,8 +113,34 @@ fn inputs() -> impl Strategy<Value = Inputs> {
         Just(r#"{"Type":"vxlan","DirectRouting":true}"#),
         Just(r#"{"Type":"vxlan","VNI":7,"Port":4789,"MTU":1400}"#),
     ];
-    (proptest::collection::vec(lease(), 0..40), backend)
-        .prop_map(|(peers, backend)| inputs_with(peers, backend))
+    (proptest::collection::vec((lease(), newness()), 0..40), backend).prop_map(|(peers, backend)| {
+        let newcomers = peers.iter().filter_map(|(lease, newness)| Some(Newcomer::new(lease, (*newness)?)));
+        let newcomers = newcomers.collect();
+        Inputs { newcomers, ..inputs_with(peers.into_iter().map(|(lease, _)| lease).collect(), backend) }
+    })
+}
+
+/// How new a lease is; mostly it was followed before.
+fn newness() -> impl Strategy<Value = Option<Newness>> {
+    prop_oneof![6 => Just(None), 1 => Just(Some(Newness::Part)), 1 => Just(Some(Newness::Whole))]
+}
+
+fn shared(leases: Vec<Lease>) -> Vec<Arc<Lease>> {
+    let mut leases: Vec<_> = leases.into_iter().map(Arc::new).collect();
+    leases.sort_by_key(|lease| lease.subnets);
+    leases
+}
+
+/// Whether every lease has a name of its own, as in any store.
+fn have_names(leases: &[Arc<Lease>]) -> bool {
+    let names: BTreeSet<_> = leases.iter().map(|lease| (&lease.owner, lease.subnets)).collect();
+    names.len() == leases.len()
+}
+
+/// What is planned when other peers come after a plan was made.
+fn after(before: &Inputs, plan: &Plan, peers: &[Arc<Lease>]) -> Inputs {
+    let newcomers = peers::newcomers(&before.peers, &plan.newcomers, peers);
+    Inputs { peers: peers.to_vec(), newcomers, ..before.clone() }
 }
 
 fn planned(inputs: &Inputs) -> Plan {
@@ -247,18 +276,41 @@ proptest! {
         stay in proptest::collection::vec(lease(), 0..8),
         gone in proptest::collection::vec(lease(), 0..2),
         come in proptest::collection::vec(lease(), 0..2),
+        refused in proptest::collection::vec(any::<prop::sample::Index>(), 0..2),
         backend in prop_oneof![Just(r#"{"Type":"vxlan"}"#), Just(r#"{"Type":"vxlan","DirectRouting":true}"#), Just(r#"{"Type":"host-gw"}"#)],
     ) {
-        let sorted = |mut leases: Vec<Arc<Lease>>| { leases.sort_by_key(|lease| lease.subnets); leases };
-        let stay = || stay.iter().cloned().map(Arc::new).collect::<Vec<_>>();
-        let shared = |leases: Vec<Lease>| leases.into_iter().map(Arc::new);
-        let before = Inputs { peers: sorted(stay().into_iter().chain(shared(gone)).collect()), ..inputs_with(vec![], backend) };
-        let after = Inputs { peers: sorted(stay().into_iter().chain(shared(come)).collect()), ..before.clone() };
+        let before = inputs_with(vec![], backend);
+        let newcomers = refused.iter().filter_map(|index| Some(Newcomer::new(stay.get(index.index(8))?, Newness::Whole)));
+        let newcomers = newcomers.collect();
+        let before = Inputs { peers: shared([stay.clone(), gone].concat()), newcomers, ..before };
+        let mut peers: Vec<_> = before.peers.iter().filter(|lease| stay.contains(lease)).cloned().collect();
+        peers.extend(come.into_iter().map(Arc::new));
+        peers.sort_by_key(|lease| lease.subnets);
+        prop_assume!(have_names(&before.peers) && have_names(&peers));
         let mut plan = planned(&before);
+        let after = after(&before, &plan, &peers);
         if let Some(news) = news::of_peers(&plan, &before, &after.peers) {
             prop_assert_eq!(news.changes(), diff(&planned(&after).desired, &plan.desired));
             plan.follow(news);
             prop_assert_eq!(plan, planned(&after));
         }
+    }
+
+    #[test]
+    fn a_plan_that_was_followed_stays_the_same_when_its_newcomers_have_settled(inputs in inputs()) {
+        prop_assume!(have_names(&inputs.peers));
+        let plan = planned(&inputs);
+        let settled = Inputs { newcomers: plan.newcomers.clone(), ..inputs };
+        prop_assert_eq!(planned(&settled), plan);
+    }
+
+    #[test]
+    fn whoever_is_followed_stays_so_whoever_comes(inputs in inputs(), come in proptest::collection::vec(lease(), 1..10)) {
+        let plan = planned(&inputs);
+        let mut peers = inputs.peers.clone();
+        peers.extend(come.into_iter().map(Arc::new));
+        prop_assume!(have_names(&peers));
+        let later = planned(&after(&inputs, &plan, &peers));
+        prop_assert_eq!(diff(&later.desired, &plan.desired).into_iter().filter(|change| !matches!(change, Change::Create(_))).collect::<Vec<_>>(), []);
     }
 }

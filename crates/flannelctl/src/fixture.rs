@@ -85,6 +85,7 @@ pub fn inputs(net_conf: &str, last: u16) -> Inputs {
         own,
         peers: (2..=last).map(|number| Arc::new(lease(&config, number))).collect(),
         routes: vec![connected("10.0.0.0/24"), connected("fd00::/64")],
+        newcomers: Vec::new(),
         firewall: Firewall::default(),
         config,
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use flannel_kernel::watch::Interest;
 use flannel_kernel::{Kernel, Urgent};
+use flannel_leases::Snapshot;
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::diff::Change;
 use flannel_plan::family::ByFamily;
@@ -18,6 +19,7 @@ use flannel_plan::inputs::{Inputs, NodeOptions};
 use flannel_plan::lease::Lease;
 use flannel_plan::look::Scope;
 use flannel_plan::ownership::{self, Observed};
+use flannel_plan::peers::{self, Newcomer};
 use flannel_plan::pod_bridge;
 use flannel_plan::rules::System;
 use flannel_plan::state::Key;
@@ -206,7 +208,7 @@ impl<K: Kernel> Daemon<K> {
         planned.follow(news, snapshot);
         self.parts.reporter.tell_plan(Some(peers_before), planned);
         self.parts.reporter.tell_changes(&settlement, &BTreeSet::new());
-        self.parts.remembered.accept(snapshot);
+        self.parts.remembered.accept(snapshot, &planned.plan.newcomers);
         Some(settlement)
     }
 
@@ -243,10 +245,11 @@ impl<K: Kernel> Daemon<K> {
         let (node, config, peers) =
             (self.parts.node.clone(), in_force.config.clone(), snapshot.peers.clone());
         let routes = std::mem::take(&mut observed.routes);
-        let inputs = Inputs { node, config, underlay, own, peers, routes, firewall };
+        let newcomers = self.newcomers(snapshot);
+        let inputs = Inputs { node, config, underlay, own, peers, newcomers, routes, firewall };
         let before = self.replan(inputs, scope, snapshot.public)?;
-        if word.is_proof() {
-            self.parts.remembered.accept(&in_force.to_remember(snapshot));
+        if let Some(planned) = self.planned.as_ref().filter(|_| word.is_proof()) {
+            self.parts.remembered.accept(&in_force.to_remember(snapshot), &planned.plan.newcomers);
         }
         let removal = if word.is_proof() { Admission::Made } else { Admission::Unproven };
         self.settle(before.as_ref(), observed, removal, now)
@@ -258,6 +261,15 @@ impl<K: Kernel> Daemon<K> {
         let said = word.snapshot.as_ref().and_then(|snapshot| snapshot.own.as_ref());
         let is_said = said.is_none_or(|said| said.announcement == own.announcement);
         is_said || self.planned.is_some() || word.is_remembered
+    }
+
+    /// Who of the peers comes after those that the last plan followed, or that of an earlier run.
+    fn newcomers(&self, snapshot: &Snapshot) -> Vec<Newcomer> {
+        let (before, refused) = match &self.planned {
+            Some(planned) => (&*planned.inputs.peers, &*planned.inputs.newcomers),
+            None => self.parts.remembered.followed(snapshot),
+        };
+        peers::newcomers(before, refused, &snapshot.peers)
     }
 
     /// What rules are held with under a net-conf.

@@ -29,9 +29,11 @@ pub struct Planned {
 }
 
 impl Planned {
-    /// Plans.
-    pub fn new(inputs: Inputs, scope: Scope, public: ByFamily<IpAddr>) -> Result<Self, BackendError> {
-        Ok(Self { plan: desired::plan(&inputs)?, inputs, scope, public, unplaced: None })
+    /// Plans. Newcomers that are followed are none any more, which changes nothing in the plan.
+    pub fn new(mut inputs: Inputs, scope: Scope, public: ByFamily<IpAddr>) -> Result<Self, BackendError> {
+        let plan = desired::plan(&inputs)?;
+        inputs.newcomers.clone_from(&plan.newcomers);
+        Ok(Self { plan, inputs, scope, public, unplaced: None })
     }
 
     /// What the peers of a snapshot change, if nothing else is new in it and they can be told alone.

@@ -12,6 +12,7 @@ use flannel_files::{MOST_BY_PROGRAM, Survives, folder_of};
 use flannel_leases::{Server, Snapshot};
 use flannel_plan::family::ByFamily;
 use flannel_plan::lease::Lease;
+use flannel_plan::peers::Newcomer;
 use flannel_plan::snapshot_file::{FORMAT, Kept, Recalled};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -33,8 +34,12 @@ pub struct Remembered {
     refuge: Option<PathBuf>,
     /// Which daemon of this host it belongs to, and which store it speaks of.
     of: Belongs,
-    /// What was accepted last, and whether it has to be written still.
+    /// What was accepted last.
     accepted: Option<Arc<Snapshot>>,
+    /// What is remembered of an earlier run, until the first plan of this one.
+    earlier: Option<Snapshot>,
+    /// Who of all leases was not followed by the last plan.
+    newcomers: Vec<Newcomer>,
 }
 
 /// What a file must be of to be believed: another store, or another daemon's, says nothing about this one.
@@ -65,11 +70,12 @@ impl Remembered {
         let lasting = Path::new(LASTING);
         let (path, refuge) =
             if lasting.is_dir() { (lasting.join(name), Some(beside)) } else { (beside, None) };
-        Self { file: RareFile::new(path, Survives::PowerCut, PAUSE), refuge, of, accepted: None }
+        let file = RareFile::new(path, Survives::PowerCut, PAUSE);
+        Self { file, refuge, of, accepted: None, earlier: None, newcomers: Vec::new() }
     }
 
     /// What is remembered from before; nothing if that cannot be read or is another's.
-    pub fn recall(&self) -> Option<Snapshot> {
+    pub fn recall(&mut self) -> Option<Snapshot> {
         let places = [self.refuge.as_deref(), Some(self.file.path())];
         let (_, path) =
             places.into_iter().flatten().filter_map(|path| Some((modified(path)?, path))).max()?;
@@ -78,7 +84,8 @@ impl Remembered {
         });
         let told = told.ok().filter(|told| told.format == FORMAT && self.of.may_be(&told.of))?;
         name_left_out(path, &told.peers.left_out);
-        Some(Snapshot {
+        self.newcomers = told.newcomers;
+        self.earlier = Some(Snapshot {
             origin: told.origin,
             version: told.version,
             is_stale: true,
@@ -90,15 +97,28 @@ impl Remembered {
             announced: ByFamily::default(),
             peers: told.peers.leases,
             faults: Vec::new(),
-        })
+        });
+        self.earlier.clone()
     }
 
-    /// Notes a snapshot that a plan was made of and that came from the store itself.
-    pub fn accept(&mut self, snapshot: &Arc<Snapshot>) {
-        if self.accepted.as_ref().is_none_or(|accepted| !is_same(accepted, snapshot)) {
+    /// The leases that were known before this start, and those of them that were not followed; none if they were of
+    /// another cluster.
+    pub fn followed(&self, now: &Snapshot) -> (&[Arc<Lease>], &[Newcomer]) {
+        let is_same = |earlier: &&Snapshot| now.origin.is_none() || now.origin == earlier.origin;
+        match self.earlier.as_ref().filter(is_same) {
+            Some(earlier) => (&earlier.peers, &self.newcomers),
+            None => (&[], &[]),
+        }
+    }
+
+    /// Notes a snapshot that a plan was made of and that came from the store itself, and who was not followed.
+    pub fn accept(&mut self, snapshot: &Arc<Snapshot>, newcomers: &[Newcomer]) {
+        let is_same = |accepted: &Arc<Snapshot>| is_same(accepted, snapshot) && self.newcomers == newcomers;
+        if !self.accepted.as_ref().is_some_and(is_same) {
             self.file.touch();
             self.file.hurry();
         }
+        (self.earlier, self.newcomers) = (None, newcomers.to_vec());
         // Always the newest: an old one would keep its whole memory alive.
         self.accepted = Some(Arc::clone(snapshot));
     }
@@ -115,8 +135,9 @@ impl Remembered {
             // While the store has no net-conf or no lease for this node, the last time that it had is worth more.
             let (config, own) = (snapshot.config.as_ref().ok()?, snapshot.own.as_deref()?);
             let (origin, version) = (snapshot.origin.as_deref(), snapshot.version.as_deref());
-            let (of, public, peers) = (&self.of, &snapshot.public, &*snapshot.peers);
-            Some(Kept { format: FORMAT, of, origin, version, config, own, public, peers })
+            let (of, public, peers, newcomers) =
+                (&self.of, &snapshot.public, &*snapshot.peers, &*self.newcomers);
+            Some(Kept { format: FORMAT, of, origin, version, config, own, public, peers, newcomers })
         };
         let Err(error) = self.file.write_if_due(content) else { return };
         let file = self.file.path().display();

@@ -65,7 +65,7 @@ pub fn run(options: Options, bell: &Bell) -> anyhow::Result<()> {
     let (wanted, wish) = watch::channel(None);
     let (standing, readiness) = watch::channel(Readiness::NotReady("flanneld starts".to_owned()));
     let (runtime, mut store) = open_store(&options)?;
-    let remembered = Remembered::new(belongs(&options, store.server()));
+    let mut remembered = Remembered::new(belongs(&options, store.server()));
     let recalled = remembered.recall();
     if let Some(recalled) = &recalled {
         store = store.remembering(recalled);

@@ -46,7 +46,7 @@ fn takers(cluster: &Cluster, node: &Node) -> Vec<Bad> {
         bad(
             evil(&peer_half),
             "overlaps_peer",
-            format!("{} overlaps the older lease of worker2", shown(&peer_half)),
+            format!("{} overlaps the lease of worker2, which was here first", shown(&peer_half)),
         ),
         bad(
             evil("10.0.0.0-24"),
@@ -75,7 +75,7 @@ fn impostors(node: &Node, peer: &Node) -> Vec<Bad> {
         bad(
             evil("10.250.2.0-24").with("BackendData", mac(&theirs)),
             "peers_mac",
-            format!("hardware address {theirs} is that of the older lease of worker2"),
+            format!("hardware address {theirs} is that of worker2, which was here first"),
         ),
         bad(
             evil("10.250.3.0-24").with("PublicIP", json!("10.0.0.21")),
@@ -187,7 +187,7 @@ fn hostile_leases_of_ipv6_are_ignored_named_and_counted_and_change_nothing() {
         (evil6(&own, nobody, MAC), "overlaps_ours", "overlaps this node's own subnet"),
         (evil6("fd00:10::-64", nobody, MAC), "connected_network", "which eth0 is connected to"),
         (evil6("fd00:250:0:1::-64", nobody, &own_mac), "our_mac", "is this node's own"),
-        (evil6("fd00:250:0:2::-64", nobody, &their_mac), "peers_mac", "the older lease of worker2"),
+        (evil6("fd00:250:0:2::-64", nobody, &their_mac), "peers_mac", "worker2, which was here first"),
         (
             evil6("fd00:250:0:3::-64", "fd00:10::21", MAC),
             "our_public_address",

@@ -17,6 +17,7 @@ mod foreign;
 mod golden;
 mod held_back;
 mod hostile;
+mod incumbents;
 mod instances;
 mod interface;
 mod leftovers;

@@ -35,6 +35,7 @@ fn inputs(peers: Vec<Arc<Lease>>) -> Inputs {
         own: lease(1, 1),
         peers,
         routes: Vec::new(),
+        newcomers: Vec::new(),
         firewall: Firewall::default(),
     }
 }
