@@ -21,6 +21,7 @@ mod logging;
 mod metrics;
 mod notify;
 mod options;
+mod pace;
 mod planned;
 mod pulse;
 mod rare_file;

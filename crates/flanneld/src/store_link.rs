@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tracing::{info, warn};
 
 use crate::corrections::Corrections;
+use crate::pace::Pace;
 use crate::wake::{Bell, Wake};
 
 const FIRST_RETRY: Duration = Duration::from_millis(200);
@@ -101,15 +102,30 @@ pub struct Link {
     pub bell: Bell,
 }
 
+/// What came of an answer of the store.
+enum Heard {
+    /// News, for the loop and for what is to be announced.
+    News,
+    /// It cannot be read.
+    Trouble,
+    /// Nothing that anybody has to know now.
+    Nothing,
+}
+
 /// Runs a store until the loop has gone.
 pub async fn run(mut store: impl LeaseStore, mut link: Link) {
     let (mut reading, mut publishing) = (Retry::up_to(LONGEST_READ_RETRY), Publishing::default());
-    let patience = tokio::time::sleep(PATIENCE);
+    let (mut pace, patience) = (Pace::default(), tokio::time::sleep(PATIENCE));
     tokio::pin!(patience);
     loop {
         // Whatever is new is a reason to announce at once what is not yet; trouble is not.
         let occasion = tokio::select! {
-            answer = store.next(), if !reading.is_waiting() => link.hear(answer, &mut reading),
+            answer = store.next(), if !reading.is_waiting() => match link.hear(answer, &mut reading, &mut pace) {
+                Heard::News => Some(Occasion::News),
+                Heard::Trouble => None,
+                Heard::Nothing => continue,
+            },
+            () = until(pace.due()) => { link.pass_on(&mut pace); None }
             () = reading.due() => {
                 reading.try_now();
                 continue;
@@ -139,33 +155,44 @@ pub async fn run(mut store: impl LeaseStore, mut link: Link) {
 }
 
 impl Link {
-    /// Takes an answer of the store, and says whether it is an occasion to announce something.
-    fn hear(&mut self, answer: Result<Snapshot, StoreError>, retry: &mut Retry) -> Option<Occasion> {
+    /// Takes an answer of the store, and says what came of it.
+    fn hear(&mut self, answer: Result<Snapshot, StoreError>, retry: &mut Retry, pace: &mut Pace) -> Heard {
         match answer {
             Ok(snapshot) => {
-                self.take(snapshot);
                 retry.reset();
-                Some(Occasion::News)
+                self.take(snapshot, pace)
             }
             Err(error) => {
                 self.hear_trouble(&error);
                 retry.again();
-                None
+                Heard::Trouble
             }
         }
     }
 
-    fn take(&mut self, snapshot: Snapshot) {
+    fn take(&mut self, snapshot: Snapshot, pace: &mut Pace) -> Heard {
         self.remembered = None;
+        let now = Instant::now();
+        let passed = pace.hear(snapshot, now);
+        let mut heard = if passed.is_some() { Heard::News } else { Heard::Nothing };
         self.word.change(|word| {
             if word.is_remembered || word.read_trouble.is_some() {
                 info!("the lease store is heard again");
+                heard = Heard::News;
             }
-            word.snapshot = Some(Arc::new(snapshot));
+            word.snapshot = passed.or(word.snapshot.take());
             word.is_remembered = false;
-            word.heard = Some(Instant::now());
+            word.heard = Some(now);
             word.read_trouble = None;
         });
+        heard
+    }
+
+    /// Passes on what was held back and may be told now.
+    fn pass_on(&self, pace: &mut Pace) {
+        if let Some(passed) = pace.pass_on(Instant::now()) {
+            self.word.change(|word| word.snapshot = Some(passed));
+        }
     }
 
     fn hear_trouble(&mut self, error: &StoreError) {

@@ -31,4 +31,5 @@ mod rules;
 mod scale;
 mod side_by_side;
 mod stop;
+mod strangers;
 mod watches;

@@ -58,7 +58,7 @@ impl Stage {
     /// The store says this address of the node; what does the node do?
     async fn hear(&mut self, address: &str, occasion: Occasion) {
         let own = Some(lease(&announcement(address)).into());
-        self.link.take(Snapshot { own, ..snapshot(None) });
+        self.link.take(Snapshot { own, ..snapshot(None) }, &mut Pace::default());
         self.link.announce(&mut self.store, &mut self.publishing, occasion).await;
     }
 

@@ -100,7 +100,7 @@ fn what_is_remembered_and_in_force_is_given_up_when_it_turns_out_to_be_anothers(
     let word = stage.link.word.get();
     assert_eq!((word.snapshot, word.is_remembered), (None, false));
     // What the store itself says is not judged by it.
-    stage.link.take(snapshot(Some("b")));
+    stage.link.take(snapshot(Some("b")), &mut Pace::default());
     stage.link.disown(Some("c"));
     assert!(stage.link.word.get().snapshot.is_some());
 }
