@@ -6,11 +6,13 @@ mod answer;
 mod question;
 
 use std::io::Write;
-use std::net::{IpAddr, UdpSocket};
+use std::net::IpAddr;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
+use flannel_kernel::Linux;
 use flannel_kernel::firewall::rules::Rules;
 use flannel_plan::family::Family;
+use flannel_plan::look::Scope;
 use flannel_plan::rules::explain::{Packet, explain_snat};
 
 use crate::screen::{Form, listed, write_json};
@@ -72,11 +74,15 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
     if look.tables.is_empty() && !unseen.is_empty() {
         bail!("no rules can be read: {}", listed(unseen));
     }
-    let explanation = explain_snat(&look.tables, &packet(arguments));
-    Ok(Answer::new(&explanation, way(*source, *destination), unseen))
+    let own = own_addresses()?;
+    let ends_here = own.has(*destination) && !own.has(*source);
+    // A packet from elsewhere to this node ends here, before the rules about sources.
+    let way = if ends_here { Way::EndsHere } else { Way::Leaves };
+    let explanation = explain_snat(&look.tables, &packet(arguments, own.has(*destination)));
+    Ok(Answer::new(&explanation, way, unseen))
 }
 
-fn packet(arguments: &Arguments) -> Packet {
+fn packet(arguments: &Arguments, to_host: bool) -> Packet {
     Packet {
         source: arguments.source,
         destination: arguments.destination,
@@ -84,16 +90,22 @@ fn packet(arguments: &Arguments) -> Packet {
         port: arguments.port.map(|port| port.number),
         mark: arguments.mark.0,
         out_link: arguments.out.clone(),
-        to_host: Some(is_own(arguments.destination)),
+        to_host: Some(to_host),
     }
 }
 
-/// A packet from elsewhere to this node ends here, before the rules about sources.
-fn way(source: IpAddr, destination: IpAddr) -> Way {
-    if is_own(destination) && !is_own(source) { Way::EndsHere } else { Way::Leaves }
+/// The addresses of this node.
+struct Own(Vec<IpAddr>);
+
+impl Own {
+    fn has(&self, address: IpAddr) -> bool {
+        address.is_loopback() || self.0.contains(&address)
+    }
 }
 
-/// Whether an address is this node's: the kernel lets nobody bind to those of others.
-fn is_own(address: IpAddr) -> bool {
-    !address.is_multicast() && !address.is_unspecified() && UdpSocket::bind((address, 0)).is_ok()
+/// Asks the kernel: who may bind to an address is another question, which `ip_nonlocal_bind` answers with all of them.
+fn own_addresses() -> anyhow::Result<Own> {
+    let look = Linux::open().and_then(|mut kernel| kernel.look_without_rules(&Scope::default()));
+    let addresses = look.context("this node's own addresses cannot be told")?.addresses;
+    Ok(Own(addresses.iter().map(|fact| fact.address.addr()).collect()))
 }

@@ -142,3 +142,31 @@ fn a_question_that_makes_no_sense_is_refused_with_the_reason() {
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(errors.starts_with("flannelctl: no rules can be read: "), "{errors}");
 }
+
+#[test]
+fn tables_of_both_families_are_seen_whatever_they_are_called_and_addresses_are_asked_of_the_kernel() {
+    let lab = lab();
+    let node = lab.node("master1").unwrap();
+    let table = |family: &str, rule: &str| {
+        format!(
+            "table {family} nat {{ chain POSTROUTING {{ type nat hook postrouting priority 100; {rule}; }}; }}\n"
+        )
+    };
+    load(node, "nft", &["-f", "-"], &table("inet", "ip saddr 10.244.1.2 masquerade"));
+    let (_, text, _) = ask(node, "10.244.1.2 192.0.2.1");
+    assert!(text.contains("gets the node's address (masquerade)"), "{text}");
+    // A table of iptables that iptables cannot read is told as nftables sees it.
+    load(node, "nft", &["-f", "-"], "flush ruleset\n");
+    load(
+        node,
+        "nft",
+        &["-f", "-"],
+        &table("ip", "ct state new ip saddr 10.244.1.3 masquerade; ip saddr 10.244.1.2 masquerade"),
+    );
+    let (_, text, _) = ask(node, "10.244.1.2 192.0.2.1");
+    assert!(text.contains("gets the node's address (masquerade)"), "{text}");
+    // With this any address can be bound to.
+    node.run("sysctl", ["-qw", "net.ipv4.ip_nonlocal_bind=1"]).unwrap();
+    let (_, text, _) = ask(node, &format!("10.244.1.2 {}", node.v4()));
+    assert!(text.contains("It goes to this node itself"), "{text}");
+}

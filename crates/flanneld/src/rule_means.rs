@@ -183,15 +183,24 @@ impl Answer {
     fn try_to_untrack(&mut self, rules: &mut Rules) {
         let (Some(system), Some(_)) = (self.firewall.system, self.question.port) else { return };
         for family in self.question.families.clone() {
-            if rules.can_untrack(system, family) {
-                self.can_untrack.push(family);
-            } else if system.is_iptables() {
-                let note = format!(
-                    "{family} tunnel packets stay in connection tracking: {system} here cannot tell them by their \
-                     content (match u32); EnableNFTables in net-conf.json needs no such match"
-                );
-                self.firewall.notes.push(note);
-            }
+            let why = match rules.can_untrack(system, family) {
+                Some(true) => {
+                    self.can_untrack.push(family);
+                    continue;
+                }
+                Some(false) if system.is_iptables() => format!(
+                    "{system} here cannot tell them by their content (match u32); EnableNFTables in net-conf.json \
+                     needs no such match"
+                ),
+                Some(false) => continue,
+                None => {
+                    self.is_makeshift = true;
+                    "another program holds the lock of iptables (/run/xtables.lock); it is tried again"
+                        .to_owned()
+                }
+            };
+            let note = format!("{family} tunnel packets stay in connection tracking: {why}");
+            self.firewall.notes.push(note);
         }
         self.watch_the_port(rules);
     }

@@ -27,6 +27,9 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(5);
 /// and for whole tables: a hundred thousand rules take seconds.
 const LONGEST_WORK: Duration = Duration::from_secs(20);
 
+/// How a program of iptables ends that waited for the lock in vain.
+const LOCKED: i32 = 4;
+
 /// IPv4 or IPv6: each has its own programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Family {
@@ -94,6 +97,13 @@ pub enum IptablesError {
     },
 }
 
+impl IptablesError {
+    /// Whether another program kept the lock of legacy iptables.
+    pub(super) fn is_of_the_lock(&self) -> bool {
+        matches!(self, Self::Failed { words, .. } if words.contains("xtables lock"))
+    }
+}
+
 /// The programs of one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Iptables {
@@ -158,8 +168,9 @@ impl Iptables {
     /// The kernel may have to load what it needs, which only the program makes it do.
     fn lists_a_chain(&self) -> bool {
         let mut command = Command::new(self.program(""));
-        command.args(["-w", "-t", "filter", "-S", "INPUT"]);
-        ask(&mut command).is_ok_and(|output| output.status.success())
+        command.args(["-w", "2", "-t", "filter", "-S", "INPUT"]);
+        // One that only waits for another program's lock could list it.
+        ask(&mut command).is_ok_and(|output| output.status.success() || output.status.code() == Some(LOCKED))
     }
 
     /// All chains and rules of a table.

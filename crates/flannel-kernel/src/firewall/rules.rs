@@ -24,7 +24,7 @@ use flannel_plan::rules::{RuleChange, RuleTable, System, TableId, iptables as la
 pub use failure::{RuleFailure, RulesError};
 
 use super::iptables::{self, Flavour, Iptables};
-use native::{Native, OfIptables};
+use native::Native;
 use programs::Programs;
 
 /// The rules of this machine, in one network namespace: that of the thread that opened it, and that uses it.
@@ -87,11 +87,12 @@ impl Rules {
         Tools { nftables: self.native.ability(), iptables: programs }
     }
 
-    /// Whether a system can keep tunnel packets from connection tracking; not every kernel has what it takes.
-    pub fn can_untrack(&mut self, system: System, family: Family) -> bool {
+    /// Whether a system can keep tunnel packets from connection tracking; not every kernel has what it takes. None if
+    /// it could not be tried, because another program kept the lock of iptables.
+    pub fn can_untrack(&mut self, system: System, family: Family) -> Option<bool> {
         match system {
-            System::Nftables => self.native.can_untrack(),
-            _ => self.programs(system, family).is_ok_and(|at| self.programs[at].can_untrack()),
+            System::Nftables => Some(self.native.can_untrack()),
+            _ => self.programs(system, family).map_or(Some(false), |at| self.programs[at].can_untrack()),
         }
     }
 
@@ -130,12 +131,19 @@ impl Rules {
     /// Every table of a family, everybody's, for an explanation: runs the programs of iptables.
     pub fn look_at_everything(&mut self, family: Family) -> RuleLook {
         let mut look = RuleLook::default();
-        let native = self.native.everything(family, OfIptables::LeftOut);
+        let by_program = Programs::find(System::IptablesNft, family).and_then(|programs| programs.save());
+        // What the program cannot read is told as nftables sees it, without the names of matches.
+        let shown: Vec<Box<str>> =
+            by_program.iter().flat_map(|saved| &saved.tables).map(|table| table.id.name.clone()).collect();
+        let native = self.native.everything(family, &shown);
         let native = native.map(|tables| Saved { tables, unreadable: vec![] });
         add(&mut look, (System::Nftables, family), native);
-        match Programs::find(System::IptablesNft, family).and_then(|programs| programs.save()) {
+        match by_program {
             Err(RulesError::NoProgram(_)) => {}
-            found => add(&mut look, (System::IptablesNft, family), found),
+            found => {
+                let found = found.map(|saved| Saved { unreadable: vec![], ..saved });
+                add(&mut look, (System::IptablesNft, family), found);
+            }
         }
         add(&mut look, (System::IptablesLegacy, family), all_legacy(family));
         look
@@ -149,7 +157,7 @@ impl Rules {
         let mut known = known.map(|at| self.translations.swap_remove(at)).unwrap_or(Translation::of(about));
         let generation = self.native.count();
         if known.generation != generation || generation.is_none() {
-            let tables = self.native.everything(family, OfIptables::Included)?;
+            let tables = self.native.everything(family, &[])?;
             (known.generation, known.native) = (generation, translation_of(&tables, port));
         }
         let marks = legacy::marks(family_of(family)).map_err(RulesError::Legacy)?;

@@ -4,7 +4,7 @@ use flannel_kernel::firewall::rules::Rules;
 use flannel_plan::rules::System;
 
 use crate::sandbox::sh;
-use crate::{SYSTEMS, in_a_node, settle, wish};
+use crate::{SYSTEMS, in_a_node, settle, until, wish};
 
 /// Two hosts with two tunnels between them, v4 and v6 below; counters of what arrives untracked and tracked.
 fn wire() {
@@ -43,7 +43,7 @@ fn packets_of_our_network_are_untracked_and_those_of_another_are_tracked() {
         in_a_node(|| {
             wire();
             let mut rules = Rules::open();
-            assert!(rules.can_untrack(system, flannel_plan::family::Family::V4), "{system}");
+            assert_eq!(rules.can_untrack(system, flannel_plan::family::Family::V4), Some(true), "{system}");
             settle(&mut rules, &wish(system));
             for address in ["10.0.1.2", "10.0.3.2"] {
                 let ours = counted(address);
@@ -60,8 +60,22 @@ fn a_host_says_whether_it_can_do_that_without_a_trace() {
     in_a_node(|| {
         let mut rules = Rules::open();
         for system in [System::Nftables, System::IptablesNft] {
-            assert!(rules.can_untrack(system, flannel_plan::family::Family::V6));
+            assert_eq!(rules.can_untrack(system, flannel_plan::family::Family::V6), Some(true));
         }
         assert!(!sh("nft list ruleset").contains("notrack"));
+    });
+}
+
+#[test]
+fn a_lock_that_another_program_holds_for_a_while_says_nothing_about_what_iptables_can() {
+    in_a_node(|| {
+        let mut holder = std::process::Command::new("flock")
+            .args(["/run/xtables.lock", "sh", "-c", "touch /run/held; sleep 1"])
+            .spawn()
+            .unwrap();
+        until("the lock is held", || std::path::Path::new("/run/held").exists());
+        let can = Rules::open().can_untrack(System::IptablesLegacy, flannel_plan::family::Family::V4);
+        holder.wait().unwrap();
+        assert_eq!(can, Some(true));
     });
 }

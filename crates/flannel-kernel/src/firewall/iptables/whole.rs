@@ -34,11 +34,15 @@ impl Iptables {
         self.checked(&mut command, Some(script)).map(|_| ())
     }
 
-    /// Whether a script would be understood; none of it is done.
-    pub fn would_restore(&self, script: &str) -> bool {
+    /// Whether a script would be understood; none of it is done. None if others did not finish within so many seconds,
+    /// which says nothing about the script.
+    pub fn would_restore(&self, script: &str, seconds: u32) -> Option<bool> {
         let mut command = Command::new(self.program("-restore"));
-        command.args(["-n", "--test"]);
-        self.checked(&mut command, Some(script)).is_ok()
+        command.args(["-w", &seconds.to_string(), "-n", "--test"]);
+        match self.checked(&mut command, Some(script)) {
+            Err(why) if why.is_of_the_lock() => None,
+            outcome => Some(outcome.is_ok()),
+        }
     }
 
     /// Whether its masquerade can choose ports at random.

@@ -36,7 +36,7 @@ impl AgentError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Nft(why) => why.hint(),
-            Self::Iptables(why) if why.to_string().contains("xtables lock") => {
+            Self::Iptables(why) if why.is_of_the_lock() => {
                 Some("another program holds /run/xtables.lock: is one hanging?")
             }
             Self::NoProgram(_) => Some("install it (package iptables), or choose nftables with --nftables"),

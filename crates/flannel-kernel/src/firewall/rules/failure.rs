@@ -48,7 +48,7 @@ impl RulesError {
                  EnableNFTables in net-conf.json",
                 table.in_nft()
             )),
-            Self::Iptables(why) if why.to_string().contains("xtables lock") => {
+            Self::Iptables(why) if why.is_of_the_lock() => {
                 Some("another program holds /run/xtables.lock: is one hanging?".to_owned())
             }
             Self::NoProgram(_) => {

@@ -27,13 +27,6 @@ pub(super) struct Native {
     last: Option<Last>,
 }
 
-/// Whether tables of iptables are told as nftables sees them: without the names of its matches.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum OfIptables {
-    LeftOut,
-    Included,
-}
-
 /// What the last look found.
 struct Last {
     generation: u32,
@@ -124,22 +117,21 @@ impl Native {
         self.last.as_ref()?.tables.iter().find(|table| table.id == *id)
     }
 
-    /// All tables of nftables with packets of a family.
+    /// All tables of nftables with packets of a family, but for some of that family alone, which iptables has told.
     pub(super) fn everything(
         &mut self,
         family: Family,
-        of: OfIptables,
+        told: &[Box<str>],
     ) -> Result<Vec<FoundTable>, RulesError> {
         let Ok(nft) = &mut self.nft else { return Ok(vec![]) };
         let mut tables = Vec::new();
         for kind in [convert::family(family), nft::Family::Inet] {
-            for listed in nft.tables(kind)? {
+            let is_told = |name: &str| kind != nft::Family::Inet && told.iter().any(|told| **told == *name);
+            for listed in nft.tables(kind)?.into_iter().filter(|listed| !is_told(&listed.name)) {
                 let id = TableId { system: System::Nftables, family, name: listed.name.as_str().into() };
                 tables.push(convert::found(id, listed));
             }
         }
-        let of_iptables = ["nat", "filter", "raw", "mangle", "security"];
-        tables.retain(|table| of == OfIptables::Included || !of_iptables.contains(&&*table.id.name));
         Ok(tables)
     }
 

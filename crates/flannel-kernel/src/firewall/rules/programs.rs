@@ -103,8 +103,8 @@ impl Programs {
         Ok(saved(self.system, self.family, &self.iptables.save_all()?)?)
     }
 
-    /// Whether the program and the kernel know all parts of a rule for tunnel packets.
-    pub(super) fn can_untrack(&self) -> bool {
+    /// Whether the program and the kernel know all parts of a rule for tunnel packets; none if it could not be tried.
+    pub(super) fn can_untrack(&self) -> Option<bool> {
         let matches = [
             Match::Protocol(Is::Equal, 17),
             Match::DestinationPort(Is::Equal, 1),
@@ -112,7 +112,7 @@ impl Programs {
             Match::Vxlan(self.family, 1),
         ];
         let rule = Rule::new(matches, Action::Untrack).comment("trial");
-        self.iptables.would_restore(&format!("*raw\n-A PREROUTING {rule}\nCOMMIT\n"))
+        self.iptables.would_restore(&format!("*raw\n-A PREROUTING {rule}\nCOMMIT\n"), PATIENCE)
     }
 
     /// Makes all changes of a script.
