@@ -3,50 +3,51 @@
 //! A pipe where a file is meant would hang its reader, a device would fill its memory, and a file that is written in
 //! place is seen half. Every program here reads and writes by these few functions, so they know nothing of flannel.
 
-use std::fs::{self, File, FileType, OpenOptions, Permissions};
-use std::io::{self, BufWriter, ErrorKind, Read};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, BufWriter, ErrorKind};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, open, stat};
 
 /// The largest file that a person may have written: nothing that Kubernetes keeps in a ConfigMap is larger.
-pub const MOST_BY_HAND: u64 = 1 << 20;
+pub const MOST_BY_HAND: usize = 1 << 20;
 /// The largest file that a program of ours may have written: fifty times that of five thousand nodes.
-pub const MOST_BY_PROGRAM: u64 = 256 << 20;
+pub const MOST_BY_PROGRAM: usize = 256 << 20;
 
 /// The content of a regular file of at most so many bytes; links are followed, since Kubernetes mounts files as links.
-pub fn read(path: impl AsRef<Path>, most: u64) -> io::Result<Vec<u8>> {
+pub fn read(path: impl AsRef<Path>, most: usize) -> io::Result<Vec<u8>> {
     let path = path.as_ref();
     // Before it is opened, for a device may do something then; and after, for it may be another one by then.
-    regular(fs::metadata(path)?.file_type())?;
+    regular(stat(path)?)?;
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    let found = file.metadata()?;
-    regular(found.file_type())?;
-    let mut content = Vec::with_capacity(usize::try_from(found.len().min(most)).unwrap_or_default());
-    file.take(most.saturating_add(1)).read_to_end(&mut content)?;
-    if u64::try_from(content.len()).is_ok_and(|length| length > most) {
-        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is larger than {most} bytes")));
+    let file = open(path, flags, Mode::empty())?;
+    regular(fstat(&file)?)?;
+    let (mut content, mut piece) = (Vec::new(), [0; 16 * 1024]);
+    while let length @ 1.. = rustix::io::read(&file, &mut piece)? {
+        content.extend_from_slice(piece.get(..length).unwrap_or_default());
+        if content.len() > most {
+            return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is larger than {most} bytes")));
+        }
     }
     Ok(content)
 }
 
 /// The same as text.
-pub fn read_text(path: impl AsRef<Path>, most: u64) -> io::Result<String> {
+pub fn read_text(path: impl AsRef<Path>, most: usize) -> io::Result<String> {
     String::from_utf8(read(path, most)?)
         .map_err(|_| io::Error::new(ErrorKind::InvalidData, "it is not UTF-8"))
 }
 
-fn regular(found: FileType) -> io::Result<()> {
-    let what = match found {
-        found if found.is_file() => return Ok(()),
-        found if found.is_dir() => "a directory",
-        found if found.is_fifo() => "a pipe",
-        found if found.is_socket() => "a socket",
-        _ => "a device",
+fn regular(found: Stat) -> io::Result<()> {
+    let what = match FileType::from_raw_mode(found.st_mode) {
+        FileType::RegularFile => return Ok(()),
+        FileType::Directory => "it is a directory, not a regular file",
+        FileType::Fifo => "it is a pipe, not a regular file",
+        FileType::Socket => "it is a socket, not a regular file",
+        _ => "it is a device, not a regular file",
     };
-    Err(io::Error::new(ErrorKind::InvalidInput, format!("it is {what}, not a regular file")))
+    Err(io::Error::new(ErrorKind::InvalidInput, what))
 }
 
 /// What a file that is replaced has to survive.

@@ -3,10 +3,10 @@
 //! Takes a prepared command and its input, gives its output. It is written to and read from at once, since a program
 //! may answer before it has read everything; and what it may say is bounded, for it is kept in memory.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use rustix::io::{Errno, ioctl_fionbio};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// Ten times what `iptables-save` says of a hundred thousand rules.
-const MOST_OUTPUT: u64 = 128 << 20;
+const MOST_OUTPUT: usize = 128 << 20;
 /// How long a program that was killed, or has closed its pipes, is waited for between two looks.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
@@ -55,7 +55,7 @@ pub fn converse(mut child: Child, input: &[u8], limit: Duration) -> io::Result<O
 
 /// What is still to be said to a program, and what it said.
 struct Conversation<'a> {
-    stdin: Option<ChildStdin>,
+    stdin: Option<OwnedFd>,
     unsent: &'a [u8],
     stdout: Stream,
     stderr: Stream,
@@ -64,19 +64,17 @@ struct Conversation<'a> {
 /// What a program says by one of its pipes.
 struct Stream {
     /// Until it is closed.
-    pipe: Option<Box<dyn Pipe>>,
+    pipe: Option<OwnedFd>,
     heard: Vec<u8>,
 }
 
-trait Pipe: Read + AsFd {}
-impl<T: Read + AsFd> Pipe for T {}
-
 impl<'a> Conversation<'a> {
     fn with(child: &mut Child, input: &'a [u8]) -> io::Result<Self> {
-        let stdin = child.stdin.take();
-        stdin.iter().try_for_each(|pipe| ioctl_fionbio(pipe, true))?;
-        let stdout = Stream::of(child.stdout.take())?;
-        let stderr = Stream::of(child.stderr.take())?;
+        let stdin = child.stdin.take().map(OwnedFd::from);
+        let [stdout, stderr] =
+            [child.stdout.take().map(OwnedFd::from), child.stderr.take().map(OwnedFd::from)];
+        [&stdin, &stdout, &stderr].into_iter().flatten().try_for_each(|pipe| ioctl_fionbio(pipe, true))?;
+        let [stdout, stderr] = [stdout, stderr].map(|pipe| Stream { pipe, heard: Vec::new() });
         Ok(Self { stdin, unsent: input, stdout, stderr })
     }
 
@@ -94,11 +92,11 @@ impl<'a> Conversation<'a> {
     }
 
     fn write(&mut self) {
-        while let Some(stdin) = self.stdin.as_mut().filter(|_| !self.unsent.is_empty()) {
-            match stdin.write(self.unsent) {
+        while let Some(stdin) = self.stdin.as_ref().filter(|_| !self.unsent.is_empty()) {
+            match rustix::io::write(stdin, self.unsent) {
                 Ok(written) => self.unsent = self.unsent.get(written..).unwrap_or_default(),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(Errno::AGAIN) => return,
+                Err(Errno::INTR) => {}
                 // A program that stopped reading says why in a moment.
                 Err(_) => break,
             }
@@ -108,9 +106,8 @@ impl<'a> Conversation<'a> {
 
     fn wait(&self, end: Instant) -> io::Result<()> {
         let left = end.saturating_duration_since(Instant::now());
-        let readers = [&self.stdout, &self.stderr].into_iter().filter_map(Stream::fd);
-        let mut pipes: Vec<PollFd<'_>> =
-            readers.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+        let readers = [&self.stdout, &self.stderr].into_iter().filter_map(|stream| stream.pipe.as_ref());
+        let mut pipes: Vec<PollFd<'_>> = readers.map(|pipe| PollFd::new(pipe, PollFlags::IN)).collect();
         pipes.extend(self.stdin.iter().map(|stdin| PollFd::new(stdin, PollFlags::OUT)));
         match poll(&mut pipes, Timespec::try_from(left).ok().as_ref()) {
             Ok(0) if left.is_zero() => Err(ErrorKind::TimedOut.into()),
@@ -121,31 +118,23 @@ impl<'a> Conversation<'a> {
 }
 
 impl Stream {
-    fn of(pipe: Option<impl Read + AsFd + 'static>) -> io::Result<Self> {
-        pipe.iter().try_for_each(|pipe| ioctl_fionbio(pipe, true))?;
-        Ok(Self { pipe: pipe.map(|pipe| Box::new(pipe) as Box<dyn Pipe>), heard: Vec::new() })
-    }
-
-    fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.pipe.as_ref().map(|pipe| pipe.as_fd())
-    }
-
     /// Reads what is there.
     fn read(&mut self) -> io::Result<()> {
-        let Some(pipe) = &mut self.pipe else { return Ok(()) };
-        let room = MOST_OUTPUT.saturating_sub(u64::try_from(self.heard.len()).unwrap_or(u64::MAX));
-        match pipe.take(room).read_to_end(&mut self.heard) {
-            // What was read before is kept.
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
-            Err(error) => Err(error),
-            Ok(_) if u64::try_from(self.heard.len()).is_ok_and(|length| length >= MOST_OUTPUT) => {
-                Err(io::Error::other(format!("it said more than {} MiB, and was killed", MOST_OUTPUT >> 20)))
+        let mut piece = [0; 16 * 1024];
+        while let Some(pipe) = &self.pipe {
+            match rustix::io::read(pipe, &mut piece) {
+                Ok(0) => self.pipe = None,
+                Ok(length) => self.heard.extend_from_slice(piece.get(..length).unwrap_or_default()),
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
             }
-            Ok(_) => {
-                self.pipe = None;
-                Ok(())
+            if self.heard.len() > MOST_OUTPUT {
+                let words = format!("it said more than {} MiB, and was killed", MOST_OUTPUT >> 20);
+                return Err(io::Error::other(words));
             }
         }
+        Ok(())
     }
 }
 

@@ -19,7 +19,7 @@ use super::{CONFIG, lease_file, leases_of};
 use crate::{Fault, StoreError};
 
 // Far above any real file: only there to keep a stray huge one out of memory.
-const MOST_BYTES: u64 = 256 * 1024;
+const MOST_BYTES: usize = 256 * 1024;
 
 /// What the store's files said at the last look.
 #[derive(Clone, Debug, Default)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
+use flannel_files::MOST_BY_HAND;
 use flannel_leases::etcd::{Etcd, EtcdOptions, Secret, StoredLease};
 use flannel_leases::kubernetes::{Kubernetes, KubernetesOptions};
 use flannel_leases::{Directory, LeaseStore, Snapshot};
@@ -181,7 +182,7 @@ impl KubernetesFlags {
         })?
         .asking_for_the_newest();
         let snapshot = store.next().await?;
-        let config = std::fs::read_to_string(&self.net_config_path).ok();
+        let config = flannel_files::read_text(&self.net_config_path, MOST_BY_HAND).ok();
         Ok(Holdings { config, ..holdings(snapshot, Some(NOBODY)) })
     }
 }
