@@ -4,6 +4,8 @@ use std::io;
 use std::process::Command;
 use std::time::Duration;
 
+use flannel_plan::quoted::quoted;
+
 use crate::child;
 
 /// A module that finds no device may take its time.
@@ -15,5 +17,5 @@ pub fn load(name: &str) -> io::Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+    Err(io::Error::other(quoted(String::from_utf8_lossy(&output.stderr).trim()).to_string()))
 }

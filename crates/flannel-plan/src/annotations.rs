@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use crate::family::{ByFamily, Family};
 use crate::lease::{Announcement, BackendData, BackendDataError};
-use crate::quoted::quoted;
+use crate::quoted::{is_name, quoted};
 
 /// What the names of all flannel annotations begin with: `flannel.alpha.coreos.com/` or `example.com/blue-`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,6 +75,14 @@ pub enum AnnotationError {
         value: String,
         /// What it should be.
         family: Family,
+    },
+    /// It should name a backend.
+    #[error("annotation {key} is \"{}\", expected the name of a backend", quoted(.value))]
+    Backend {
+        /// The annotation.
+        key: String,
+        /// What it says.
+        value: String,
     },
     /// It should be JSON that can be kept.
     #[error("annotation {key} is \"{}\", expected what a backend says of itself in JSON: {source}", quoted(.value))]
@@ -168,7 +176,7 @@ pub fn from_annotations(
     }
     Ok(Some(Announcement {
         public: read_addresses(annotations, |family| prefix.key(public_suffix(family)))?,
-        backend: annotations.get(&prefix.key(BACKEND)).cloned().unwrap_or_default(),
+        backend: read_backend(annotations, prefix.key(BACKEND))?,
         detail,
     }))
 }
@@ -206,6 +214,11 @@ fn read_addresses(
         }
     }
     Ok(addresses)
+}
+
+fn read_backend(annotations: &BTreeMap<String, String>, key: String) -> Result<String, AnnotationError> {
+    let value = annotations.get(&key).cloned().unwrap_or_default();
+    if is_name(&value) { Ok(value) } else { Err(AnnotationError::Backend { key, value }) }
 }
 
 fn read_detail(

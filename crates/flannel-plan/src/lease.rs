@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 pub use crate::backend_data::{BackendData, BackendDataError};
 use crate::family::{ByFamily, Family};
-use crate::quoted::quoted;
+use crate::quoted::{is_name, quoted};
 
 /// One node's claim to its subnets, as a store has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +83,14 @@ pub enum LeaseError {
         /// What is wrong with it.
         source: serde_json::Error,
     },
+    /// It speaks a backend whose name is none.
+    #[error("lease of {}: BackendType \"{}\" is no name", quoted(.key), quoted(.name))]
+    Backend {
+        /// The key whose value it is.
+        key: String,
+        /// What it says.
+        name: String,
+    },
     /// What its backend says cannot be kept.
     #[error("lease of {}: {source}", quoted(.key))]
     Data {
@@ -142,6 +150,9 @@ impl Announcement {
                 .map_err(|source| LeaseError::Data { key: key.to_owned(), source }),
             None => Ok(None),
         };
+        if !is_name(&value.backend_type) {
+            return Err(LeaseError::Backend { key: key.to_owned(), name: value.backend_type });
+        }
         Ok(Self {
             public: ByFamily {
                 v4: Some(IpAddr::V4(value.public_ip)).filter(|ip| !ip.is_unspecified()),

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::quoted::quoted;
+
 /// An Ethernet hardware address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mac(pub [u8; 6]);
@@ -24,7 +26,7 @@ impl Mac {
 
 /// A text that is no hardware address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a hardware address such as 0e:53:5b:a8:75:1d")]
+#[error("\"{}\" is not a hardware address such as 0e:53:5b:a8:75:1d", quoted(.0))]
 pub struct MacError(String);
 
 /// How long the text is.

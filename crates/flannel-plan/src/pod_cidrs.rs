@@ -7,15 +7,16 @@ use ipnet::IpNet;
 
 use crate::config::NetworkConfig;
 use crate::family::{ByFamily, Family};
+use crate::quoted::quoted;
 
 /// Pod CIDRs of a node that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PodCidrError {
     /// One of them is no network.
-    #[error("podCIDR {0:?} is not a network such as 10.244.1.0/24")]
+    #[error("podCIDR \"{}\" is not a network such as 10.244.1.0/24", quoted(.0))]
     Unreadable(String),
     /// There are more than one of each family.
-    #[error("podCIDRs are {0:?}, expected at most one of IPv4 and one of IPv6")]
+    #[error("podCIDRs are {}, expected at most one of IPv4 and one of IPv6", quoted(&format!("{:?}", .0)))]
     TooMany(Vec<String>),
 }
 

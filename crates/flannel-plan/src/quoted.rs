@@ -10,6 +10,9 @@ const MOST_QUOTED: usize = 80;
 /// So many characters of a whole line: more than any of ours has, whatever it quotes.
 const MOST_OF_LINE: usize = 2000;
 
+/// The longest name that Kubernetes gives to anything.
+const LONGEST_NAME: usize = 253;
+
 /// A name, a value or a message of a stranger, cut and cleaned when it is written.
 #[derive(Clone, Copy, Debug)]
 pub struct Quoted<'a> {
@@ -25,6 +28,11 @@ pub fn quoted(text: &str) -> Quoted<'_> {
 /// A whole line that may quote strangers somewhere.
 pub fn line(text: &str) -> Quoted<'_> {
     Quoted { text, most: MOST_OF_LINE }
+}
+
+/// Whether a text may name a node or a backend: none of Kubernetes' names is longer.
+pub fn is_name(text: &str) -> bool {
+    text.chars().count() <= LONGEST_NAME && text.chars().all(|character| harmless(character) == character)
 }
 
 impl fmt::Display for Quoted<'_> {
@@ -70,6 +78,12 @@ mod tests {
         assert_eq!(quoted(&"ü".repeat(80)).to_string(), "ü".repeat(80));
         assert_eq!(quoted(&"ü".repeat(81)).to_string(), format!("{}…", "ü".repeat(80)));
         assert_eq!(line(&"x".repeat(9000)).to_string().chars().count(), MOST_OF_LINE + 1);
+    }
+
+    #[test]
+    fn a_name_is_short_and_has_nothing_that_acts_unseen() {
+        assert!(is_name("worker-1.example.com") && is_name("") && is_name(&"x".repeat(253)));
+        assert!(!is_name(&"x".repeat(254)) && !is_name("two\nlines") && !is_name("turned\u{202e}"));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use flannel_leases::{Directory, Snapshot};
 use flannel_plan::lease::Lease;
+use flannel_plan::quoted::quoted;
 use serde::Serialize;
 
 use crate::screen::{Form, Screen, listed, stacked, table_text, write_json};
@@ -101,10 +102,10 @@ impl Listing {
         table.add_rows(self.leases.iter().map(|lease| {
             let backend = &lease.announcement.backend;
             [
-                lease.owner.clone(),
+                quoted(&lease.owner).to_string(),
                 stacked(lease.subnets.iter().map(|(_, subnet)| subnet)),
                 stacked(lease.announcement.public.iter().map(|(_, address)| address)),
-                if backend.is_empty() { "-".to_owned() } else { backend.clone() },
+                if backend.is_empty() { "-".to_owned() } else { quoted(backend).to_string() },
             ]
         }));
         table

@@ -14,6 +14,7 @@ use flannel_plan::lease::Lease;
 use flannel_plan::link_name::LinkName;
 use flannel_plan::mac::Mac;
 use flannel_plan::peers::{self, Judged, Peer, Refusal};
+use flannel_plan::quoted::quoted;
 use flannel_plan::state::{Item, Key};
 use ipnet::IpNet;
 use serde::Serialize;
@@ -159,7 +160,7 @@ impl<'a> Survey<'a> {
 
 fn identity(lease: &Lease) -> PeerStatus {
     PeerStatus {
-        owner: lease.owner.clone(),
+        owner: quoted(&lease.owner).to_string(),
         subnets: lease.subnets.iter().map(|(_, subnet)| *subnet).collect(),
         public: lease.announcement.public.iter().map(|(_, address)| *address).collect(),
         reached: Vec::new(),

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use flannel_plan::quoted::quoted;
+
 /// What the programs of iptables that write rules are called; the kernel keeps 15 letters of a name.
 const WRITERS: [&str; 2] = ["iptables-restor", "ip6tables-resto"];
 
@@ -13,7 +15,7 @@ pub struct Culprits(Arc<Mutex<BTreeSet<String>>>);
 impl Culprits {
     /// Notes a program.
     pub fn note(&self, program: &str) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(program.to_owned());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(quoted(program).to_string());
     }
 
     fn take(&self) -> BTreeSet<String> {

@@ -3,6 +3,7 @@
 
 use std::io::{self, Write};
 
+use flannel_plan::quoted::line;
 use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
@@ -71,7 +72,8 @@ where
     }
 }
 
-/// Keeps an event on its line: an error of several lines must not look like several events.
+/// Keeps an event on its line: an error of several lines must not look like several events, and what strangers wrote
+/// must not act on the terminal of whoever reads it.
 struct OneLine<W>(W);
 
 impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for OneLine<W> {
@@ -86,13 +88,8 @@ struct OneLineWriter<W>(W);
 
 impl<W: Write> Write for OneLineWriter<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
-        let body = event.strip_suffix(b"\n").unwrap_or(event);
-        if body.contains(&b'\n') {
-            let lines: Vec<_> = body.split(|byte| *byte == b'\n').collect();
-            self.0.write_all(&[&lines.join(b"\\n".as_slice()), b"\n".as_slice()].concat())?;
-        } else {
-            self.0.write_all(event)?;
-        }
+        let text = String::from_utf8_lossy(event.strip_suffix(b"\n").unwrap_or(event)).replace('\n', "\\n");
+        self.0.write_all(format!("{}\n", line(&text)).as_bytes())?;
         Ok(event.len())
     }
 
@@ -168,6 +165,16 @@ mod tests {
         let (time, rest) = text.split_once(' ').unwrap();
         assert!(time.starts_with("20") && time.ends_with('Z'), "{time}");
         assert_eq!(rest, " INFO route\\ncreated subnet=\"10.244.7.0/24\" count=3\n");
+    }
+
+    #[test]
+    fn nothing_that_strangers_wrote_acts_on_the_terminal_of_a_reader() {
+        let text = written(filter(0, None).unwrap(), LogFormat::Text, || {
+            let hostile = "\u{1b}[2J\u{202e}\r".to_owned() + &"x".repeat(9000);
+            tracing::warn!(by = %hostile, "{hostile}");
+        });
+        assert!(text.chars().count() < 2100 && text.ends_with("…\n"), "{text}");
+        assert!(!text.trim_end().contains(['\u{1b}', '\u{202e}', '\r', '\n']), "{text}");
     }
 
     #[test]

@@ -19,6 +19,7 @@ mod instance;
 mod ip_masq_agent;
 mod logging;
 mod metrics;
+mod notes;
 mod notify;
 mod options;
 mod pace;

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use flannel_leases as leases;
 use flannel_leases::rival::Stand;
 use flannel_plan::family::ByFamily;
+use flannel_plan::quoted::line;
 use flannel_plan::report::{NodeReport, Outcome, RepairLog};
 use flannel_plan::state::{Key, Tier};
 use flannel_plan::underlay::{Choice, Underlay};
@@ -19,6 +20,7 @@ use crate::culprits::{Culprits, Kinds, Suspects};
 use crate::damper::Damper;
 use crate::gather::NotYet;
 use crate::http::{Health, Readiness};
+use crate::notes::{Note, Told, notes, rivals};
 use crate::notify::{self, Supervisor};
 use crate::planned::Planned;
 use crate::rare_file::RareFile;
@@ -41,6 +43,7 @@ pub struct Reporter {
     state_file: RareFile,
     repairs: RepairLog,
     told: BTreeSet<String>,
+    logged: Told,
     outcome: Option<Outcome>,
     /// Where other nodes send to, as the store has it.
     announced: ByFamily<IpAddr>,
@@ -89,6 +92,7 @@ impl Reporter {
             state_file,
             repairs: RepairLog::default(),
             told: BTreeSet::new(),
+            logged: Told::default(),
             outcome: None,
             announced: ByFamily::default(),
             foreign: Vec::new(),
@@ -187,11 +191,12 @@ impl Reporter {
             Err(not_yet) => vec![not_yet.to_string()],
         };
         let unknown = |line: &String| !reasons.iter().any(|reason| reason.contains(line));
-        reasons.extend(rivals(word, Stand::Yields).filter(unknown).collect::<Vec<_>>());
+        reasons
+            .extend(rivals(word, Stand::Yields).map(ToString::to_string).filter(unknown).collect::<Vec<_>>());
         let mut notes = notes(pass.result.as_ref().ok(), planned, word);
-        notes.extend(self.conditions.iter().cloned());
-        let known: BTreeSet<&String> = self.standing.notes.iter().collect();
-        notes.iter().filter(|note| !known.contains(note)).for_each(|note| warn!("{note}"));
+        notes.extend(self.conditions.iter().cloned().map(Note::from));
+        self.logged.news(&notes, Instant::now()).iter().for_each(|note| warn!("{note}"));
+        let mut notes: Vec<String> = notes.into_iter().map(|note| note.text).collect();
         notes.extend(planned.into_iter().flat_map(|planned| planned.plan.warnings.clone()));
         notes.extend(self.old_news(word, damper));
         self.note_announced(word);
@@ -221,7 +226,7 @@ impl Reporter {
         if !settlement.done.is_empty() {
             self.health.metrics.settled_in(took);
         }
-        let failures: Vec<String> = settlement.failures.iter().map(|trouble| trouble.why.clone()).collect();
+        let failures = harmless(settlement.failures.iter().map(|trouble| trouble.why.clone()).collect());
         let before = self.outcome.as_ref().map(|outcome| (outcome.settled, outcome.failures.clone()));
         let outcome = Outcome {
             settled: settlement.left.is_empty(),
@@ -235,7 +240,7 @@ impl Reporter {
             self.state_file.touch();
         }
         self.outcome = Some(outcome);
-        let foreign: Vec<String> = settlement.foreign.iter().map(ToString::to_string).collect();
+        let foreign = harmless(settlement.foreign.iter().map(ToString::to_string).collect());
         // Without a look, nothing is known of others.
         if foreign != self.foreign && settlement.looks > 0 {
             self.foreign = foreign;
@@ -246,6 +251,7 @@ impl Reporter {
 
     /// Takes a stand on readiness; says whether it is new.
     fn stand(&mut self, reasons: Vec<String>, notes: Vec<String>, grace: Duration) -> bool {
+        let (reasons, notes) = (harmless(reasons), harmless(notes));
         let standing = &mut self.standing;
         let blink = |since: Instant| since.elapsed() < grace;
         let ready = if reasons.is_empty() {
@@ -343,6 +349,11 @@ fn tell_standing(before: &Standing, ready: bool, reasons: &[String]) {
     }
 }
 
+/// Lines that may quote strangers, for whoever reads them.
+fn harmless(lines: Vec<String>) -> Vec<String> {
+    lines.into_iter().map(|text| line(&text).to_string()).collect()
+}
+
 fn why_not_wired(settlement: &Settlement) -> Vec<String> {
     if settlement.is_wired() {
         return Vec::new();
@@ -354,22 +365,6 @@ fn why_not_wired(settlement: &Settlement) -> Vec<String> {
     }
     let left = settlement.left.iter().filter(|key| key.tier() == Tier::Node);
     left.map(|key| format!("{key} is not as it should be")).collect()
-}
-
-/// What a person should know although the node is ready, and is told in the log when it is new.
-fn notes(settlement: Option<&Settlement>, planned: Option<&Planned>, word: &Word) -> Vec<String> {
-    let failed = settlement.into_iter().flat_map(|settlement| &settlement.failures);
-    let failed = failed.filter(|trouble| trouble.key.tier() != Tier::Node).map(|trouble| trouble.why.clone());
-    let refused = planned.into_iter().flat_map(|planned| &planned.plan.refused).map(ToString::to_string);
-    let faults = word.snapshot.iter().flat_map(|snapshot| &snapshot.faults).map(ToString::to_string);
-    let unseen = settlement.into_iter().flat_map(|settlement| settlement.unseen.iter().cloned());
-    let rivals = rivals(word, Stand::Holds);
-    failed.chain(refused).chain(faults).chain(unseen).chain(rivals).collect()
-}
-
-/// Those who claim to be this node, where it stands like that against them.
-fn rivals(word: &Word, stand: Stand) -> impl Iterator<Item = String> {
-    word.rivals().filter(move |rival| rival.stand == stand).map(ToString::to_string)
 }
 
 fn named(keys: &BTreeSet<Key>) -> String {

@@ -3,6 +3,7 @@
 //! Takes a [`Lease`] and gives name and text, and the reverse.
 
 use flannel_plan::lease::{Announcement, Lease, subnet_key, subnets_from_key};
+use flannel_plan::quoted::{is_name, quoted};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -72,11 +73,15 @@ pub(super) fn read(key: &str, text: &str) -> Result<Lease, String> {
     if canonical != key {
         return Err(format!("is not the name of a subnet: should it be {canonical}{ENDING}?"));
     }
-    let claim: Claim = serde_json::from_str(text).map_err(|wrong| format!("holds no lease: {wrong}"))?;
+    let claim: Claim = serde_json::from_str(text)
+        .map_err(|wrong| format!("holds no lease: {}", quoted(&wrong.to_string())))?;
     let announcement =
         Announcement::from_etcd(key, text).map_err(|wrong| format!("holds no lease: {wrong}"))?;
     let owner = claim.owner.filter(|owner| !owner.is_empty()).or_else(|| address(&announcement));
     let owner = owner.ok_or("holds no lease: it names neither Owner nor PublicIP")?;
+    if !is_name(&owner) {
+        return Err(format!("holds no lease: its owner \"{}\" is no name", quoted(&owner)));
+    }
     Ok(Lease { owner, subnets, announcement, since: claim.since })
 }
 

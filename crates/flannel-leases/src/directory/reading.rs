@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::lease::Lease;
+use flannel_plan::quoted::quoted;
 
 use super::notice::Suspects;
 use super::{CONFIG, lease_file, leases_of};
@@ -175,7 +176,8 @@ impl Reading {
     pub(super) fn faults(&self, dir: &Path) -> Vec<Fault> {
         let config = self.config_fault.iter().filter(|_| self.config.is_some()).cloned();
         let leases = leases_of(dir);
-        let leases = self.faults.iter().map(|(name, reason)| (leases.join(&**name), reason.clone()));
+        let shown = |name: &str| leases.join(quoted(name).to_string());
+        let leases = self.faults.iter().map(|(name, reason)| (shown(name), reason.clone()));
         config.chain(leases.map(|(file, reason)| Fault { file, reason })).collect()
     }
 }

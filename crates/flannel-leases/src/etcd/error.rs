@@ -4,6 +4,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use flannel_plan::quoted::quoted;
 use ipnet::IpNet;
 
 use crate::ProxyError;
@@ -50,7 +51,7 @@ pub enum EtcdError {
     #[error("etcd does not answer: {}{}", each(.0), ways_out(.0))]
     Away(Vec<(String, String)>),
     /// An endpoint answers, but not as asked.
-    #[error("etcd at {endpoint} does not {act}: {reason}{}", way_out(endpoint, reason))]
+    #[error("etcd at {endpoint} does not {act}: {}{}", quoted(.reason), way_out(endpoint, reason))]
     Refused {
         /// Who answered.
         endpoint: String,
@@ -61,7 +62,8 @@ pub enum EtcdError {
     },
     /// The user or the password is wrong.
     #[error(
-        "etcd at {endpoint} does not let user {user:?} in: {reason}: correct --etcd-username or --etcd-password"
+        "etcd at {endpoint} does not let user {user:?} in: {}: correct --etcd-username or --etcd-password",
+        quoted(.reason)
     )]
     Login {
         /// Who answered.

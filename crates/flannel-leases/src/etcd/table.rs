@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::family::{ByFamily, overlap};
 use flannel_plan::lease::{Announcement, Lease, subnets_from_key};
+use flannel_plan::quoted::quoted;
 use ipnet::IpNet;
 use tracing::warn;
 
@@ -266,7 +267,8 @@ impl Table {
             config.map(|reason| Fault { file: PathBuf::from(&self.keys.config), reason: reason.clone() });
         let leases = self.entries.iter().filter_map(|(name, entry)| {
             let reason = entry.fault.clone()?;
-            Some(Fault { file: PathBuf::from(self.keys.lease(name)), reason })
+            let name = quoted(name).to_string();
+            Some(Fault { file: PathBuf::from(self.keys.lease(&name)), reason })
         });
         config.chain(leases).chain(self.memory_fault()).collect()
     }

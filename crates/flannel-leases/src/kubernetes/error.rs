@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use flannel_plan::family::Family;
 use flannel_plan::pod_cidrs::PodCidrError;
+use flannel_plan::quoted::quoted;
 use ipnet::IpNet;
 
 use crate::ProxyError;
@@ -77,7 +78,7 @@ pub enum KubernetesError {
         cause: io::Error,
     },
     /// The connection broke while an answer was expected.
-    #[error("cannot {act}: the connection to the API server {server} broke: {reason}")]
+    #[error("cannot {act}: the connection to the API server {server} broke: {}", quoted(.reason))]
     Broken {
         /// What was asked.
         act: String,
@@ -97,7 +98,7 @@ pub enum KubernetesError {
         waited: Duration,
     },
     /// The answer is no.
-    #[error("cannot {act}: the API server {server} answers {code}: {message}{}", way_out_of_refusal(*code))]
+    #[error("cannot {act}: the API server {server} answers {code}: {}{}", quoted(.message), way_out_of_refusal(*code))]
     Refused {
         /// What was asked.
         act: String,
@@ -109,7 +110,7 @@ pub enum KubernetesError {
         message: String,
     },
     /// The answer cannot be read.
-    #[error("cannot {act}: the answer of the API server {server} cannot be read: {reason}")]
+    #[error("cannot {act}: the answer of the API server {server} cannot be read: {}", quoted(.reason))]
     Garbled {
         /// What was asked.
         act: String,
@@ -170,8 +171,9 @@ pub enum KubernetesError {
 pub enum NoPodCidr {
     /// The controller-manager says that it has none left.
     #[error(
-        "the kube-controller-manager has no range left ({0}): remove nodes that are gone, or give it a larger \
-         --cluster-cidr"
+        "the kube-controller-manager has no range left ({}): remove nodes that are gone, or give it a larger \
+         --cluster-cidr",
+        quoted(.0)
     )]
     Exhausted(String),
     /// Nobody gives any.

@@ -9,6 +9,7 @@ use flannel_plan::annotations::{self, AnnotationPrefix};
 use flannel_plan::family::ByFamily;
 use flannel_plan::lease::Lease;
 use flannel_plan::pod_cidrs;
+use flannel_plan::quoted::quoted;
 use ipnet::IpNet;
 
 use super::node::{Node, PodCidrs};
@@ -268,7 +269,10 @@ fn read_subnets(cidrs: &PodCidrs) -> Result<ByFamily<IpNet>, String> {
 
 /// A fault of a node.
 pub(super) fn fault(node: &str, reason: &str) -> Fault {
-    Fault { file: PathBuf::from(format!("node {node}")), reason: format!("cannot be read: {reason}") }
+    Fault {
+        file: PathBuf::from(format!("node {}", quoted(node))),
+        reason: format!("cannot be read: {reason}"),
+    }
 }
 
 /// Puts a value in place of another one, and says whether it is a new one.

@@ -2,11 +2,13 @@
 
 use std::fmt;
 
+use crate::quoted::quoted;
+
 /// One thing that is wrong with a net-conf.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigFault {
     /// The text is not a JSON object, so that no key can be read.
-    #[error("line {line}, column {column}: {problem}")]
+    #[error("line {line}, column {column}: {}", quoted(.problem))]
     Document {
         /// The line of the text, from 1.
         line: usize,
@@ -16,7 +18,7 @@ pub enum ConfigFault {
         problem: String,
     },
     /// A key has a value that cannot be.
-    #[error("{key} is {value}, expected {expected}")]
+    #[error("{key} is {}, expected {expected}", quoted(.value))]
     Key {
         /// The key as it is usually written, with those it is inside of: `Backend.VNI`.
         key: String,

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::quoted::quoted;
+
 use super::{
     FdbEntry, Item, Key, Link, LinkKind, Neighbour, PROTOCOL, PROTOCOL_BOOT, PROTOCOL_KERNEL, Route,
     RouteKind, Vxlan,
@@ -27,7 +29,7 @@ impl fmt::Display for Item {
         match self {
             Self::Link(link) => write!(f, "{link}"),
             Self::Address(_) => write!(f, "{}", self.key()),
-            Self::Sysctl(sysctl) => write!(f, "sysctl {} = {}", sysctl.path, sysctl.value),
+            Self::Sysctl(sysctl) => write!(f, "sysctl {} = {}", sysctl.path, quoted(&sysctl.value)),
             Self::Fdb(entry) => write!(f, "{entry}"),
             Self::Neighbour(neighbour) => write!(f, "{neighbour}"),
             Self::Route(route) => write!(f, "{route}"),
@@ -44,10 +46,10 @@ impl fmt::Display for Link {
         let state = if self.up { "up" } else { "down" };
         write!(f, "link {} {state} mac {} mtu {}", self.name, self.mac, self.mtu)?;
         match &self.kind {
-            LinkKind::Other(kind) => write!(f, " {kind}")?,
+            LinkKind::Other(kind) => write!(f, " {}", quoted(kind))?,
             LinkKind::Vxlan(vxlan) => write!(f, " {vxlan}")?,
         }
-        if self.alias.is_empty() { Ok(()) } else { write!(f, " alias {:?}", self.alias) }
+        if self.alias.is_empty() { Ok(()) } else { write!(f, " alias \"{}\"", quoted(&self.alias)) }
     }
 }
 
