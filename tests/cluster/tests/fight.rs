@@ -1,5 +1,6 @@
 //! Somebody who undoes an object again and again is met with patience: little work, one warning, and no surrender.
 
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ const FIGHT: Duration = Duration::from_secs(12);
 /// A hundred times a second.
 const PAUSE: Duration = Duration::from_millis(10);
 /// Within a second; a busy machine may take its time.
-const LONGEST_WRONG: Duration = Duration::from_millis(3500);
+const LONGEST_WRONG: Duration = Duration::from_secs(10);
 
 /// How a fight went.
 #[derive(Debug)]
@@ -27,24 +28,13 @@ struct Fight {
     took: Duration,
 }
 
-/// Breaks an object for as long as a fight goes on, while a witness looks.
-fn fight(node: &Node, damage: &(dyn Fn() -> bool + Sync), witness: impl FnOnce()) -> Fight {
+/// Does damage by a command for as long as a fight goes on, while a witness looks. One thread in the node's network
+/// does all of it.
+fn fight(node: &Node, damage: &str, witness: impl FnOnce()) -> Fight {
     let pid = node.flanneld_pid().unwrap();
     let (before, start, over) = (cpu_time(pid), Instant::now(), AtomicBool::new(false));
     let (broken, longest_wrong) = thread::scope(|scope| {
-        let fighter = scope.spawn(|| {
-            let (mut broken, mut longest, mut last) = (0, Duration::ZERO, Instant::now());
-            while !over.load(Ordering::SeqCst) {
-                let next = Instant::now() + PAUSE;
-                if damage() {
-                    broken += 1;
-                    longest = longest.max(last.elapsed());
-                    last = Instant::now();
-                }
-                thread::sleep(next.saturating_duration_since(Instant::now()));
-            }
-            (broken, longest)
-        });
+        let fighter = scope.spawn(|| node.inside(|| break_until(&over, damage)).unwrap());
         witness();
         thread::sleep((start + FIGHT).saturating_duration_since(Instant::now()));
         over.store(true, Ordering::SeqCst);
@@ -56,6 +46,22 @@ fn fight(node: &Node, damage: &(dyn Fn() -> bool + Sync), witness: impl FnOnce()
     assert!((16..40).contains(&fight.broken), "ten repairs, then one a second: {fight:?}");
     assert!(fight.longest_wrong < LONGEST_WRONG, "it was given up: {fight:?}");
     fight
+}
+
+/// How often the damage could be done, and the longest time between two times.
+fn break_until(over: &AtomicBool, damage: &str) -> (u32, Duration) {
+    let (program, words) = damage.split_once(' ').unwrap();
+    let (mut broken, mut longest, mut last) = (0, Duration::ZERO, Instant::now());
+    while !over.load(Ordering::SeqCst) {
+        let next = Instant::now() + PAUSE;
+        if Command::new(program).args(words.split(' ')).output().unwrap().status.success() {
+            broken += 1;
+            longest = longest.max(last.elapsed());
+            last = Instant::now();
+        }
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+    (broken, longest)
 }
 
 /// Waits until the kernel is again what it was; the hold lasts a second.
@@ -75,7 +81,7 @@ fn a_fight_over_a_route_costs_little_is_told_once_and_ends_with_the_route_in_pla
     let cluster = Cluster::running("fight", VXLAN);
     let (node, route) = (cluster.node("worker1"), cluster.leases().subnet_of("worker3"));
     let whole = Picture::of(node);
-    fight(node, &|| node.ip(&format!("route del {route}")).is_ok(), || {
+    fight(node, &format!("ip route del {route}"), || {
         let contested = serde_json::json!([format!("route {route}")]);
         wait_until("state.json to name what is fought over", || {
             let found = state(node)["contested"].clone();
@@ -100,9 +106,9 @@ fn a_device_and_a_forwarding_entry_are_fought_for_no_less() {
     let cluster = Cluster::running("fight-device", VXLAN);
     let (node, peer) = (cluster.node("worker1"), cluster.node("worker3"));
     let (whole, mac) = (Picture::of(node), vxlan_mac(peer, "flannel.1"));
-    fight(node, &|| node.bridge(&format!("fdb del {mac} dev flannel.1")).is_ok(), || ());
+    fight(node, &format!("bridge fdb del {mac} dev flannel.1"), || ());
     is_whole_again(node, &whole);
-    fight(node, &|| node.ip("link del flannel.1").is_ok(), || ());
+    fight(node, "ip link del flannel.1", || ());
     is_whole_again(node, &whole);
     cluster.pod("worker1").ping(cluster.pod("worker3").address()).unwrap();
 }
