@@ -175,9 +175,6 @@ impl Socket {
         let sequence = self.send(&mut request)?;
         let mut consistency = Consistency::Whole;
         loop {
-            if self.urgent.as_ref().is_some_and(|is_urgent| is_urgent()) {
-                return Err(Errno::CANCELED.into());
-            }
             for message in messages(self.receive()?).filter(|message| message.sequence == sequence) {
                 if message.flags & NLM_F_DUMP_INTR != 0 {
                     consistency = Consistency::Interrupted;
@@ -260,6 +257,9 @@ impl Socket {
 
     /// Waits for the next answers.
     pub(crate) fn receive(&mut self) -> Result<&[u8], Refusal> {
+        if self.urgent.as_ref().is_some_and(|is_urgent| is_urgent()) {
+            return Err(Errno::CANCELED.into());
+        }
         let length = loop {
             match rustix::net::recv(&self.fd, &mut self.inbox[..], RecvFlags::TRUNC) {
                 Ok((_, length)) => break length,

@@ -169,7 +169,7 @@ impl<'a> Ledger<'a> {
     pub fn unstamped(&self) -> Vec<IpAddr> {
         let mut unstamped: Vec<&Record> =
             self.records.iter().filter(|record| record.standing == Standing::Unstamped).collect();
-        unstamped.sort_by_key(|record| record.file.changed);
+        unstamped.sort_unstable_by_key(|record| (record.file.changed, record.address));
         unstamped.into_iter().map(|record| record.address).collect()
     }
 

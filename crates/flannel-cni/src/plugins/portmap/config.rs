@@ -279,6 +279,9 @@ pub(super) fn container_addresses(previous: &Attachment, ifname: &str) -> Vec<Ip
             found.push(ip.address);
         }
     }
-    found.sort_by_key(|address| address.addr().is_ipv6());
+    // At most one of each; sorting would weigh four kilobytes.
+    if found.first().is_some_and(|address| address.addr().is_ipv6()) {
+        found.reverse();
+    }
     found
 }
