@@ -10,12 +10,12 @@ use flannel_leases::Snapshot;
 use flannel_plan::backend;
 use flannel_plan::config_change::{Verdict, judge};
 use flannel_plan::desired;
+use flannel_plan::device_in_the_way::{in_the_way, untried};
 use flannel_plan::family::ByFamily;
 use flannel_plan::firewall::Firewall;
 use flannel_plan::lease::Announcement;
 use flannel_plan::look::{Look, Scope};
 use flannel_plan::mac::Mac;
-use flannel_plan::rivals::{rival, untried};
 use flannel_plan::underlay::{self, Choice, Host, NoUnderlay, Underlay};
 use tracing::warn;
 
@@ -143,8 +143,8 @@ impl<K: Kernel> Daemon<K> {
         let (announcement, macs) = self.announce(&heir, snapshot, &choice.underlay, &seen.look)?;
         let devices = backend::tunnels(&told.config, &self.parts.node, &choice.underlay, &macs);
         let devices = devices.map_err(NotYet::from)?;
-        if let Some(rival) = rival(&devices, &scope, &seen.look) {
-            return Err(Held::because(&rival.to_string()));
+        if let Some(device) = in_the_way(&devices, &scope, &seen.look) {
+            return Err(Held::because(&device.to_string()));
         }
         let untried = untried(&devices, &scope, &seen.look);
         if let Some(why) = self.trial.failure(&untried, &mut self.parts.kernel, now) {

@@ -13,7 +13,7 @@ use crate::state::{Link, LinkKind, Vxlan};
 
 /// A device of somebody else that a device of ours cannot be made beside.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rival {
+pub struct InTheWay {
     /// Ours.
     pub wanted: LinkName,
     /// Theirs.
@@ -38,7 +38,7 @@ pub enum Contested {
     },
 }
 
-impl fmt::Display for Rival {
+impl fmt::Display for InTheWay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { wanted, by, over } = self;
         write!(f, "{wanted} cannot be made: ")?;
@@ -66,13 +66,13 @@ impl fmt::Display for Rival {
 }
 
 /// The first device of somebody else that stands in the way.
-pub fn rival(wanted: &[Link], scope: &Scope, look: &Look) -> Option<Rival> {
+pub fn in_the_way(wanted: &[Link], scope: &Scope, look: &Look) -> Option<InTheWay> {
     let ours = owned_links(scope, look);
     let theirs = || look.links.iter().map(|fact| &fact.link).filter(|link| !ours.contains(&link.name));
     wanted.iter().find_map(|want| theirs().find_map(|other| contest(want, other)))
 }
 
-fn contest(want: &Link, other: &Link) -> Option<Rival> {
+fn contest(want: &Link, other: &Link) -> Option<InTheWay> {
     let over = match (&want.kind, &other.kind) {
         (_, LinkKind::Vxlan(_)) if want.name == other.name => Contested::Name("vxlan".into()),
         (_, LinkKind::Other(kind)) if want.name == other.name => Contested::Name(kind.clone()),
@@ -86,7 +86,7 @@ fn contest(want: &Link, other: &Link) -> Option<Rival> {
         }
         _ => return None,
     };
-    Some(Rival { wanted: want.name, by: other.name, over })
+    Some(InTheWay { wanted: want.name, by: other.name, over })
 }
 
 /// The devices whose making may fail for a reason that no look shows: the kernel lacks the kind, or a program has
@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn said(want: Link, there: &[Link]) -> Option<String> {
-        rival(&[want], &scope(), &look(there)).map(|rival| rival.to_string())
+        in_the_way(&[want], &scope(), &look(there)).map(|device| device.to_string())
     }
 
     #[test]
