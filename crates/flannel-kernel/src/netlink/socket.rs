@@ -152,7 +152,7 @@ impl Socket {
     ) -> Result<(), Refusal> {
         let before = into.len();
         for _ in 0..MOST_DUMPS {
-            match self.dump_once(request(), into, &read) {
+            match self.dump_once(request(), &mut |message| into.extend(read(message))) {
                 Ok(Consistency::Whole) => return Ok(()),
                 Ok(Consistency::Interrupted) => {}
                 Err(why) if why.is(Errno::NOBUFS) => self.drain(),
@@ -165,11 +165,11 @@ impl Socket {
         Err(Refusal { errno: Errno::INTR, message: Some(message.into()) })
     }
 
-    fn dump_once<T>(
+    /// One code for all that can be dumped: the CNI plugin is read from disk for every pod.
+    fn dump_once(
         &mut self,
         mut request: Outbox,
-        into: &mut Vec<T>,
-        read: &impl Fn(&Received) -> Option<T>,
+        take: &mut dyn FnMut(&Received),
     ) -> Result<Consistency, Refusal> {
         request.flag_last(NLM_F_DUMP);
         let sequence = self.send(&mut request)?;
@@ -185,7 +185,7 @@ impl Socket {
                 if message.kind == NLMSG_DONE {
                     return Ok(consistency);
                 }
-                into.extend(read(&message));
+                take(&message);
             }
         }
     }
