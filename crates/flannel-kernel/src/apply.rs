@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 use crate::error::{ApplyError, Failure};
 use crate::netlink::{MOST_IN_A_CHUNK, Outbox, Refusal, Socket};
-use crate::{address, file, link, neighbour, route, sysctl};
+use crate::{address, batch, file, link, neighbour, route, sysctl};
 
 /// The devices that a look found in its scope, and those that were made since: their names and numbers.
 pub(crate) type Known = Vec<(LinkName, u32)>;
@@ -112,7 +112,7 @@ impl<'a> Applying<'a> {
     }
 
     fn send(&mut self, changes: &[Change]) {
-        let outcome = self.socket.send_batch(&mut self.outbox);
+        let outcome = batch::send(self.socket, &mut self.outbox);
         match outcome {
             Ok(all) => {
                 for refusal in all {

@@ -10,6 +10,7 @@ use crate::abi::{
     IFLA_INFO_KIND, IFLA_INFO_SLAVE_DATA, IFLA_INFO_SLAVE_KIND, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU,
     NLM_F_CREATE, NLM_F_EXCL, RTM_DELLINK, RTM_NEWLINK, RTM_SETLINK,
 };
+use crate::batch;
 use crate::link::header;
 use crate::netlink::{Outbox, Refusal, Writer};
 use crate::stack::Stack;
@@ -111,7 +112,10 @@ impl Stack {
                 }
             }
         });
-        self.socket.send_batch(&mut outbox)?.into_iter().next().map_or(Ok(()), |refused| Err(refused.why))
+        batch::send(&mut self.socket, &mut outbox)?
+            .into_iter()
+            .next()
+            .map_or(Ok(()), |refused| Err(refused.why))
     }
 }
 

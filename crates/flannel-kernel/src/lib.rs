@@ -8,6 +8,7 @@ mod abi;
 mod address;
 mod apply;
 pub mod arena;
+mod batch;
 pub mod bridge;
 pub mod bridge_probe;
 pub mod child;

@@ -10,7 +10,7 @@ mod socket;
 pub(crate) use message::{Attributes, Outbox, Received, Writer, messages};
 pub(crate) use notices::{Heard, NoticeSocket};
 pub use refusal::Refusal;
-pub(crate) use socket::{MOST_IN_A_CHUNK, Socket, drain, refusal, set_option};
+pub(crate) use socket::{MOST_IN_A_CHUNK, Refused, Socket, drain, refusal, set_option};
 
 /// An IP address by the length of its bytes: forwarding entries carry it in a message of no IP family.
 pub(crate) fn ip(bytes: &[u8]) -> Option<std::net::IpAddr> {

@@ -13,9 +13,9 @@ use crate::abi::{
     RTAX_ADVMSS, RTAX_MTU, RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, RTN_UNICAST,
     RTNLGRP_IPV6_IFADDR, RTPROT_BOOT,
 };
-use crate::link;
 use crate::netlink::{Outbox, Received, Refusal, ip, number};
 use crate::stack::{Stack, Wish};
+use crate::{batch, link};
 
 /// Whether the kernel asks the wire for a double before it uses an IPv6 address, which takes a second or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,7 +120,7 @@ impl Stack {
         for route in &wiring.routes {
             write_route(&mut outbox, wiring.device, route);
         }
-        let refused = self.socket.send_batch(&mut outbox).map_err(WiringError::Unheard)?;
+        let refused = batch::send(&mut self.socket, &mut outbox).map_err(WiringError::Unheard)?;
         // A pod without announcements still works.
         let mut refused =
             refused.into_iter().filter_map(|one| Some((one.place.checked_sub(before)?, one.why)));

@@ -38,6 +38,8 @@ pub(crate) struct Refused {
     /// Its place in the batch.
     pub(crate) place: usize,
     pub(crate) why: Refusal,
+    /// Whether it was made for the second time; the first may have been granted.
+    pub(crate) repeated: bool,
 }
 
 /// A socket for requests to one part of the kernel.
@@ -137,7 +139,8 @@ impl Socket {
             return Ok(Vec::new());
         }
         match self.send_chunk(requests) {
-            // Some answers are lost. Every request of ours can be repeated, so ask again, one at a time.
+            // Some answers are lost. Every request of ours can be repeated, so ask again, one at a time; what the
+            // first time did is refused then.
             Err(why) if why.is(Errno::NOBUFS) => self.send_one_by_one(requests),
             outcome => outcome,
         }
@@ -201,7 +204,7 @@ impl Socket {
                 if place > last {
                     continue; // the answer to a request of before, lost then
                 }
-                refused.extend(refusal(&message).map(|why| Refused { place, why }));
+                refused.extend(refusal(&message).map(|why| Refused { place, why, repeated: false }));
                 if place == last {
                     return Ok(refused);
                 }
@@ -214,7 +217,7 @@ impl Socket {
         let mut refused = Vec::new();
         for place in 0..requests.len() {
             if let Some(Err(why)) = requests.nth(place).map(|request| self.request(request)) {
-                refused.push(Refused { place, why });
+                refused.push(Refused { place, why, repeated: true });
             }
         }
         Ok(refused)
