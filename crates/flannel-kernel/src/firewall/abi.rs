@@ -193,6 +193,7 @@ pub const NFT_NAT_DNAT: u32 = 1;
 /// The parts of iptables that nftables runs as they are: `match` and `target` alike.
 pub const NFTA_EXTENSION_NAME: u16 = 1;
 pub const NFTA_EXTENSION_INFO: u16 = 3;
+pub const XT_UDP_INV_DSTPT: u8 = 2;
 
 pub const IPCTNL_MSG_CT_GET: u16 = 1;
 pub const IPCTNL_MSG_CT_DELETE: u16 = 2;

@@ -234,9 +234,7 @@ fn read_rule_of_any(message: &Received, family: Family, table: &str) -> Option<L
             NFTA_RULE_TABLE if text(value) != table => return None,
             NFTA_RULE_CHAIN => listed.chain = text(value),
             NFTA_RULE_HANDLE => listed.handle = u64::from_be_bytes(*value.first_chunk()?),
-            NFTA_RULE_EXPRESSIONS => {
-                listed.rule.statements = decompile::decompile(family, &instruction::read_list(value));
-            }
+            NFTA_RULE_EXPRESSIONS => listed.rule.statements = decompile::decompile(family, value),
             NFTA_RULE_USERDATA => (listed.rule.comment, listed.rule.tag) = userdata::read(value),
             _ => {}
         }

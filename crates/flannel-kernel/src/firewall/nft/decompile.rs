@@ -7,22 +7,22 @@ use ipnet::IpNet;
 
 use super::Family;
 use super::compile::{VXLAN_MASK, ether_type, vxlan_header};
-use super::instruction::Element;
 use super::instruction::Instruction::{self, *};
+use super::instruction::read_list;
 use super::statement::{Direction, Is, Protocol, Side, SourcePorts, Statement, Verdict};
 use crate::firewall::abi::*;
 use crate::netlink::{ip, number as native};
 
-/// What the elements of a rule in a table of this family say.
-pub(super) fn decompile(family: Family, elements: &[Element]) -> Vec<Statement> {
-    let instructions: Vec<Instruction> = elements.iter().map(|element| element.instruction.clone()).collect();
+/// What the list of instructions of a rule in a table of this family says.
+pub(super) fn decompile(family: Family, list: &[u8]) -> Vec<Statement> {
+    let (instructions, told) = read_list(list);
     let mut reader = Reader { family, network: None, transport: None };
-    let mut statements = Vec::new();
+    let mut statements = Vec::with_capacity(told.len());
     let mut at = 0;
-    while let Some(element) = elements.get(at) {
+    while let Some((name, data)) = told.get(at) {
         let (taken, statement) = match reader.next(&instructions[at..]) {
             Some(found) => found,
-            None => (1, Some(Statement::Unknown(element.name.clone(), element.bytes.to_owned()))),
+            None => (1, Some(Statement::Unknown(name.to_string(), data.to_vec()))),
         };
         statements.extend(statement);
         at += taken;
@@ -92,7 +92,10 @@ impl Reader {
             NFT_META_L4PROTO => {
                 let protocol = Protocol(*value.first()?);
                 self.transport = certain.then_some(protocol);
-                let prepares = matches!(following, [Payload(NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2), ..]);
+                let prepares = matches!(
+                    following,
+                    [Payload(NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2), Compare(NFT_CMP_EQ | NFT_CMP_NEQ, _), ..]
+                );
                 return Some((2, (!(certain && prepares)).then_some(Statement::Protocol(is, protocol))));
             }
             NFT_META_NFPROTO => {
@@ -112,13 +115,22 @@ impl Reader {
         Some((2, Some(statement)))
     }
 
-    fn network_header(&self, offset: u32, length: u32, following: &[Instruction]) -> Option<Found> {
+    /// `ip protocol`: how iptables said `-p` before it said `meta l4proto`.
+    fn ip_protocol(&mut self, following: &[Instruction]) -> Option<Found> {
+        let [Compare(operator, value), ..] = following else { return None };
+        let (is, protocol) = (is(*operator)?, Protocol(*value.first()?));
+        self.transport = (is == Is::Equal).then_some(protocol);
+        Some((2, Some(Statement::Protocol(is, protocol))))
+    }
+
+    fn network_header(&mut self, offset: u32, length: u32, following: &[Instruction]) -> Option<Found> {
         let family = match self.family {
             Family::Ipv4 => NFPROTO_IPV4,
             Family::Ipv6 => NFPROTO_IPV6,
             Family::Inet | Family::Bridge => self.network?,
         };
         let (size, side) = match (family, offset) {
+            (NFPROTO_IPV4, 9) if length == 1 => return self.ip_protocol(following),
             (NFPROTO_IPV4, 12) => (4, Side::Source),
             (NFPROTO_IPV4, 16) => (4, Side::Destination),
             (NFPROTO_IPV6, 8) => (16, Side::Source),

@@ -2,6 +2,8 @@
 //!
 //! Registers: what is loaded lies in 1, the port of a translation in 2; the verdict is 0.
 
+use std::borrow::Cow;
+
 use crate::firewall::abi::*;
 use crate::firewall::netfilter::{be32, text};
 use crate::netlink::{Attributes, Writer};
@@ -142,21 +144,18 @@ impl Instruction {
     }
 }
 
-/// An instruction as the kernel tells it.
-pub(super) struct Element<'a> {
-    pub(super) name: String,
-    pub(super) bytes: &'a [u8],
-    pub(super) instruction: Instruction,
-}
+/// The name and the data of an instruction, as the kernel tells them.
+pub(super) type Told<'a> = (Cow<'a, str>, &'a [u8]);
 
 /// Reads the list of a rule.
-pub(super) fn read_list(list: &[u8]) -> Vec<Element<'_>> {
+pub(super) fn read_list(list: &[u8]) -> (Vec<Instruction>, Vec<Told<'_>>) {
     let element = |(_, bytes)| {
-        let name = find(bytes, NFTA_EXPR_NAME).map(text).unwrap_or_default();
-        let bytes = find(bytes, NFTA_EXPR_DATA).unwrap_or_default();
-        Element { instruction: Instruction::read(&name, bytes), name, bytes }
+        let name = find(bytes, NFTA_EXPR_NAME).unwrap_or_default();
+        let name = String::from_utf8_lossy(name.strip_suffix(&[0]).unwrap_or(name));
+        let data = find(bytes, NFTA_EXPR_DATA).unwrap_or_default();
+        (Instruction::read(&name, data), (name, data))
     };
-    Attributes(list).filter(|(kind, _)| *kind == NFTA_LIST_ELEM).map(element).collect()
+    Attributes(list).filter(|(kind, _)| *kind == NFTA_LIST_ELEM).map(element).unzip()
 }
 
 fn be(data: &mut Writer, numbers: &[(u16, u32)]) {

@@ -7,7 +7,7 @@ use flannel_plan::rules::found::{FoundChain, FoundRule, FoundSet, FoundTable, Ru
 use flannel_plan::rules::role::{self, Role};
 use flannel_plan::rules::{self, Action, Match, TableId};
 
-use crate::firewall::abi::{NFPROTO_IPV4, NFPROTO_IPV6};
+use crate::firewall::abi::{NFPROTO_IPV4, NFPROTO_IPV6, XT_UDP_INV_DSTPT};
 use crate::firewall::nft::{
     Chain, Direction, Family, Hook, Is, Kind, LOCAL, Listed, ListedTable, Protocol, Rule, Side, SourcePorts,
     Statement, Verdict,
@@ -30,12 +30,9 @@ pub(super) fn found(id: TableId, listed: ListedTable) -> FoundTable {
         .collect();
     let places: HashMap<Box<str>, usize> =
         chains.iter().enumerate().map(|(at, chain)| (chain.name.clone(), at)).collect();
-    for mut rule in listed.rules {
-        if !is_about(&mut rule, id.family) {
-            continue;
-        }
+    for rule in listed.rules {
         if let Some(at) = places.get(rule.chain.as_str()) {
-            chains[*at].rules.push(found_rule(rule, id.family));
+            chains[*at].rules.extend(found_rule_about(rule, id.family));
         }
     }
     let set =
@@ -65,6 +62,11 @@ fn is_about(listed: &mut Listed, family: PlanFamily) -> bool {
         _ => true,
     });
     about
+}
+
+/// A rule that was listed, as the plan reads it; none if it is not about packets of the family.
+pub(super) fn found_rule_about(mut listed: Listed, family: PlanFamily) -> Option<FoundRule> {
+    is_about(&mut listed, family).then(|| found_rule(listed, family))
 }
 
 /// A rule that was listed, as the plan reads it.
@@ -169,12 +171,13 @@ fn read_unknown(name: &str, statement: &Statement) -> Part {
     }
 }
 
-/// `struct xt_udp`: the ports that packets come from, and those that they go to.
+/// `struct xt_udp`: the ports that packets come from, those that they go to, and which of both are turned round.
 fn read_udp(ports: &[u8]) -> Part {
-    let Some([_, _, _, _, a, b, c, d]) = ports.first_chunk::<8>() else { return Part::Nothing };
+    let Some([_, _, _, _, a, b, c, d, turned]) = ports.first_chunk::<9>() else { return Part::Nothing };
     let (first, last) = (u16::from_ne_bytes([*a, *b]), u16::from_ne_bytes([*c, *d]));
+    let is = if turned & XT_UDP_INV_DSTPT == 0 { rules::Is::Equal } else { rules::Is::Different };
     Part::Match(match (first, last) {
-        (first, last) if first == last => Match::DestinationPort(rules::Is::Equal, first),
+        (first, last) if first == last => Match::DestinationPort(is, first),
         (first, last) => Match::Other(format!("-m udp --dport {first}:{last}").into()),
     })
 }
@@ -261,4 +264,23 @@ pub(super) fn chain(role: Role) -> Chain {
     };
     let name = role.chain(rules::System::Nftables);
     Chain::base(name, kind, hook, base.priority).comment(role.comment_of_chain())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_of_a_match_of_iptables_may_be_turned_round() {
+        let ports = |turned| {
+            let [low, high] = 8472_u16.to_ne_bytes();
+            match read_udp(&[0, 0, 255, 255, low, high, low, high, turned, 0]) {
+                Part::Match(it) => it,
+                _ => Match::Other("none".into()),
+            }
+        };
+        assert_eq!(ports(0), Match::DestinationPort(rules::Is::Equal, 8472));
+        assert_eq!(ports(1), Match::DestinationPort(rules::Is::Equal, 8472), "the source port");
+        assert_eq!(ports(2), Match::DestinationPort(rules::Is::Different, 8472));
+    }
 }
