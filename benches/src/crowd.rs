@@ -20,6 +20,7 @@ const ENDPOINTS: u8 = 3;
 const ROUNDS: usize = 20;
 const SEARCHES: usize = 5;
 const GOAL_MS: f64 = 10.0;
+const SEARCH_GOAL_MS: f64 = 50.0;
 const PORT: u16 = 8472;
 /// A table of a stranger: it comes and goes, and each time the kernel counts a change.
 const STRANGER: Table = Table { family: Family::Ipv4, name: "stranger" };
@@ -43,7 +44,7 @@ pub fn measure() -> anyhow::Result<Vec<Figure>> {
         if mode == "nftables" {
             let times = cluster.inside(|_| (0..SEARCHES).map(|_| search()).collect())?;
             let name = "60,000 rules of others: search for one that translates the port, once a minute";
-            figures.push(Figure::median(name, times));
+            figures.push(Figure::median(name, times).at_most(SEARCH_GOAL_MS));
         }
     }
     Ok(figures)
@@ -75,6 +76,12 @@ fn rules() -> anyhow::Result<String> {
             )?;
             writeln!(rules, "-A {chain} -p tcp -m tcp -j DNAT --to-destination {pod}:8080")?;
         }
+    }
+    for entrance in ["PREROUTING", "OUTPUT"] {
+        writeln!(
+            rules,
+            "-A {entrance} -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES"
+        )?;
     }
     Ok(chains + &rules + "COMMIT\n")
 }

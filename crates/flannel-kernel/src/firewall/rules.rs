@@ -9,6 +9,7 @@ mod failure;
 pub(super) mod legacy;
 mod native;
 mod programs;
+mod translation;
 pub mod watch;
 
 use flannel_plan::family::{ByFamily, Family};
@@ -18,7 +19,6 @@ use flannel_plan::rules::found::{Blind, FoundTable, RuleLook};
 use flannel_plan::rules::iptables::Saved;
 use flannel_plan::rules::observed::RuleScope;
 use flannel_plan::rules::tools::{Ability, Program, Tools};
-use flannel_plan::rules::translated::translation_of;
 use flannel_plan::rules::{RuleChange, RuleTable, System, TableId, iptables as language};
 
 pub use failure::{RuleFailure, RulesError};
@@ -26,6 +26,7 @@ pub use failure::{RuleFailure, RulesError};
 use super::iptables::{self, Flavour, Iptables};
 use native::Native;
 use programs::Programs;
+use translation::Translation;
 
 /// The rules of this machine, in one network namespace: that of the thread that opened it, and that uses it.
 pub struct Rules {
@@ -35,24 +36,6 @@ pub struct Rules {
     found: Vec<FoundTable>,
     leftovers: legacy::Leftovers,
     translations: Vec<Translation>,
-}
-
-/// What was found out about rules that translate a port, and what it was read from.
-struct Translation {
-    about: (Family, u16),
-    /// nftables' count of changes, and the rule that was found there.
-    generation: Option<u32>,
-    native: Option<Step>,
-    /// What the tables of legacy iptables were known by, and the rule that was found there.
-    marks: Vec<Option<u64>>,
-    legacy: Option<Step>,
-}
-
-impl Translation {
-    /// Nothing so far.
-    fn of(about: (Family, u16)) -> Self {
-        Self { about, generation: None, native: None, marks: vec![], legacy: None }
-    }
 }
 
 impl Default for Rules {
@@ -149,24 +132,15 @@ impl Rules {
         look
     }
 
-    /// A rule of this host that translates packets to a UDP port, whoever made it. Reads everything if anything
-    /// changed, so it is not for every look; a program is run only for tables of legacy iptables.
+    /// A rule of this host that translates packets to a UDP port, whoever made it. Looks again if anything changed; a
+    /// program is run only for tables of legacy iptables.
     pub fn translation_of(&mut self, family: Family, port: u16) -> Result<Option<Step>, RulesError> {
-        let about = (family, port);
-        let known = self.translations.iter().position(|known| known.about == about);
-        let mut known = known.map(|at| self.translations.swap_remove(at)).unwrap_or(Translation::of(about));
-        let generation = self.native.count();
-        if known.generation != generation || generation.is_none() {
-            let tables = self.native.everything(family, &[])?;
-            (known.generation, known.native) = (generation, translation_of(&tables, port));
-        }
-        let marks = legacy::marks(family_of(family)).map_err(RulesError::Legacy)?;
-        if known.marks != marks {
-            (known.legacy, known.marks) = (translation_of(&all_legacy(family)?.tables, port), marks);
-        }
-        let by = known.native.clone().or_else(|| known.legacy.clone());
-        self.translations.push(known);
-        Ok(by)
+        let known = self.translations.iter().position(|known| known.is_about(family, port));
+        let at = known.unwrap_or_else(|| {
+            self.translations.push(Translation::new(family, port));
+            self.translations.len() - 1
+        });
+        self.translations[at].look(&mut self.native)
     }
 
     fn look_by_program(&mut self, system: System, family: Family) -> Result<Saved, RulesError> {

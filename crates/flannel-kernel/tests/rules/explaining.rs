@@ -106,3 +106,36 @@ fn a_rule_that_translates_the_port_of_the_tunnel_is_found_in_every_system() {
         });
     }
 }
+
+/// A rule that translates the port stands in chain `hidden`, which packets of TCP and of other ports are sent to.
+#[test]
+fn a_rule_is_found_three_jumps_deep_and_not_where_only_other_packets_come_to() {
+    in_a_node(|| {
+        let mut rules = Rules::open();
+        let mut found = || {
+            let step = rules.translation_of(Family::V4, 8472).unwrap();
+            step.map(|step| format!("{} {} {}", step.table, step.chain, step.place))
+        };
+        sh("iptables-nft -t nat -N HIDDEN
+            iptables-nft -t nat -A PREROUTING -p tcp -j HIDDEN
+            iptables-nft -t nat -A PREROUTING -p tcp -m tcp --dport 80 -j HIDDEN
+            iptables-nft -t nat -A OUTPUT -p udp -m udp --dport 53 -g HIDDEN
+            iptables-nft -t nat -A HIDDEN -p udp -m udp --dport 8472 -j DNAT --to-destination 10.244.1.5:53");
+        sh("nft add table inet theirs
+            nft add chain inet theirs pre '{ type nat hook prerouting priority -100 ; }'
+            for chain in hidden one two; do nft add chain inet theirs $chain; done
+            nft add rule inet theirs hidden tcp dport 8472 dnat ip to 10.244.1.5:53
+            nft add rule inet theirs hidden udp dport 8472 dnat ip to 10.244.1.5:53
+            for packets in 'meta l4proto tcp' 'ip protocol tcp' 'meta l4proto != udp' 'tcp dport 80' \
+                'tcp dport 80-8472' 'tcp dport { 80, 8472 }' 'udp dport 53' 'udp dport != 8472'; do
+                nft add rule inet theirs pre $packets jump hidden
+            done");
+        assert_eq!(found(), None);
+        sh("nft add rule inet theirs pre jump one
+            nft add rule inet theirs one meta l4proto udp goto two
+            nft add rule inet theirs two udp dport != 53 jump hidden");
+        assert_eq!(found().as_deref(), Some("nftables ip theirs hidden 2"));
+        sh("iptables-nft -t nat -A PREROUTING -m addrtype --dst-type LOCAL -j HIDDEN");
+        assert_eq!(found().as_deref(), Some("nftables ip nat HIDDEN 1"));
+    });
+}

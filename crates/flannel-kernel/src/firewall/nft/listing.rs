@@ -1,6 +1,6 @@
 //! Whole tables as they are: chains with what leads to them, rules and sets of networks.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use flannel_plan::rules::role::{Base, Hook, Kind};
 use ipnet::IpNet;
@@ -97,6 +97,31 @@ impl Nft {
         Ok(tables)
     }
 
+    /// The chains of a family where the kernel translates addresses, by their tables.
+    pub fn nat_chains(&mut self, family: Family) -> Result<BTreeMap<String, Vec<String>>, NftError> {
+        let found = self.dumped(|| request(NFT_MSG_GETCHAIN, family.number(), &[]), read_nat_chain);
+        let mut chains: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for (table, chain) in
+            found.map_err(|why| NftError::Look { what: "the chains that translate".to_owned(), why })?
+        {
+            chains.entry(table).or_default().push(chain);
+        }
+        Ok(chains)
+    }
+
+    /// What is made of the rules of a chain of anybody's table, in their order; each is dropped when it was read.
+    pub fn read_rules<T>(
+        &mut self,
+        family: Family,
+        (table, chain): (&str, &str),
+        read: impl Fn(Listed) -> Option<T>,
+    ) -> Result<Vec<T>, NftError> {
+        let names = [(NFTA_RULE_TABLE, table), (NFTA_RULE_CHAIN, chain)];
+        let of_chain = || request(NFT_MSG_GETRULE, family.number(), &names);
+        let found = self.dumped(of_chain, |it| read_rule_of_any(it, family, table).and_then(&read));
+        found.map_err(|why| NftError::Look { what: format!("the rules of chain {table} {chain}"), why })
+    }
+
     /// One chain; none if it is not there.
     fn chain(&mut self, table: Table, name: &str) -> Result<Option<ListedChain>, NftError> {
         let names = [(NFTA_CHAIN_TABLE, table.name), (NFTA_CHAIN_NAME, name)];
@@ -180,6 +205,14 @@ fn read_chain(message: &Received) -> Option<(String, ListedChain)> {
         accepts: policy == NF_ACCEPT,
     });
     Some((table?, ListedChain { name: name?, base }))
+}
+
+/// The names of the table and of a chain that translates; all others, perhaps tens of thousands, are not looked at.
+fn read_nat_chain(message: &Received) -> Option<(String, String)> {
+    let (_, mut attributes) = message.split::<4>()?;
+    attributes.find(|(attribute, _)| *attribute == NFTA_CHAIN_HOOK)?;
+    let (table, chain) = read_chain(message)?;
+    chain.base.filter(|base| base.kind == Kind::Nat).map(|_| (table, chain.name))
 }
 
 fn read_hook(bytes: &[u8]) -> Option<(Hook, i32)> {

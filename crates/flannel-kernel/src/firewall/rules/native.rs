@@ -100,7 +100,7 @@ impl Native {
 
     /// The kernel's count of changes now.
     pub(super) fn count(&mut self) -> Option<u32> {
-        self.nft.as_mut().ok()?.generation().ok()
+        self.nft()?.generation().ok()
     }
 
     /// The kernel's count of changes at the last look.
@@ -133,6 +133,11 @@ impl Native {
             }
         }
         Ok(tables)
+    }
+
+    /// The way to nftables; none if there is no way.
+    pub(super) fn nft(&mut self) -> Option<&mut Nft> {
+        self.nft.as_mut().ok()
     }
 
     /// The numbers of the rules that concern us in the tables of iptables: as long as they stay, nothing changed.

@@ -1,0 +1,69 @@
+//! Whether a rule of this host translates a port, whoever made it: found out again only if rules changed.
+//!
+//! In nftables only the chains are asked for that packets to the port come to: the kernel takes half a second to tell
+//! all rules of a big kube-proxy, and most of these are about TCP.
+
+use flannel_plan::family::Family;
+use flannel_plan::rules::explain::Step;
+use flannel_plan::rules::translated::{Search, translation_of};
+use flannel_plan::rules::{System, TableId};
+
+use super::native::Native;
+use super::{RulesError, all_legacy, convert, family_of, legacy};
+use crate::firewall::nft::{self, Nft, NftError};
+
+/// What was found out about one port, and what it was read from.
+pub(super) struct Translation {
+    family: Family,
+    port: u16,
+    /// nftables' count of changes, and the rule that was found there.
+    generation: Option<u32>,
+    native: Option<Step>,
+    /// What the tables of legacy iptables were known by, and the rule that was found there.
+    marks: Vec<Option<u64>>,
+    legacy: Option<Step>,
+}
+
+impl Translation {
+    /// Nothing so far.
+    pub(super) fn new(family: Family, port: u16) -> Self {
+        Self { family, port, generation: None, native: None, marks: vec![], legacy: None }
+    }
+
+    pub(super) fn is_about(&self, family: Family, port: u16) -> bool {
+        (self.family, self.port) == (family, port)
+    }
+
+    /// The rule that translates the port now.
+    pub(super) fn look(&mut self, native: &mut Native) -> Result<Option<Step>, RulesError> {
+        // What changes between the count and the reading is seen at the next look: the count is the older one.
+        let generation = native.count();
+        if self.generation != generation || generation.is_none() {
+            let found = native.nft().map(|nft| in_nftables(nft, self.family, self.port)).transpose()?;
+            (self.generation, self.native) = (generation, found.flatten());
+        }
+        let marks = legacy::marks(family_of(self.family)).map_err(RulesError::Legacy)?;
+        if self.marks != marks {
+            let found = translation_of(&all_legacy(self.family)?.tables, self.port);
+            (self.marks, self.legacy) = (marks, found);
+        }
+        Ok(self.native.clone().or_else(|| self.legacy.clone()))
+    }
+}
+
+fn in_nftables(nft: &mut Nft, family: Family, port: u16) -> Result<Option<Step>, NftError> {
+    for kind in [convert::family(family), nft::Family::Inet] {
+        for (table, bases) in nft.nat_chains(kind)? {
+            let mut search = Search::new(port, bases.into_iter().map(Into::into));
+            while let Some(chain) = search.next_chain() {
+                let about = |rule| convert::found_rule_about(rule, family);
+                let rules = nft.read_rules(kind, (&table, &chain), about)?;
+                if let Some((place, rule)) = search.read(&rules) {
+                    let table = TableId { system: System::Nftables, family, name: table.into() };
+                    return Ok(Some(Step { table, chain, place, rule: rule.clone() }));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
