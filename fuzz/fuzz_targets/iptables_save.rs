@@ -75,5 +75,5 @@ fn wish(system: System) -> Wish {
 
 fn scope() -> RuleScope {
     let networks = vec!["10.244.0.0/16".parse().expect("a network")];
-    RuleScope { instance: "/run/flannel/subnet.env".into(), networks }
+    RuleScope { instance: "10.244.0.0/16".into(), former: vec!["/run/flannel/subnet.env".into()], networks }
 }
