@@ -46,6 +46,7 @@ impl Containerd {
         let process = command.stdin(Stdio::null()).spawn().unwrap();
         let containerd = Self { site, process };
         wait_until("containerd answers", || containerd.site.try_sh("ctr version").status.success());
+        wait_until("its runtime service answers", || containerd.call("Version", &[]).is_ok());
         pause_image(&containerd.site);
         containerd
     }
@@ -54,7 +55,7 @@ impl Containerd {
     fn call(&self, method: &str, message: &[u8]) -> Result<Vec<u8>, String> {
         let mut command = self.site.command("curl");
         command.args([
-            "-s",
+            "-sS",
             "--http2-prior-knowledge",
             "--unix-socket",
             SOCKET,
@@ -74,7 +75,7 @@ impl Containerd {
         if head.contains("grpc-status: 0") {
             Ok(output.stdout.get(5..).unwrap_or_default().to_vec())
         } else {
-            Err(head)
+            Err(format!("{head}{}", output.status))
         }
     }
 
