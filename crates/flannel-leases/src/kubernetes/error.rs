@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use flannel_plan::family::Family;
 use flannel_plan::pod_cidrs::PodCidrError;
-use flannel_plan::quoted::quoted;
+use flannel_plan::quoted::{line, quoted};
 use ipnet::IpNet;
 
 use crate::ProxyError;
@@ -97,8 +97,8 @@ pub enum KubernetesError {
         /// How long we waited.
         waited: Duration,
     },
-    /// The answer is no.
-    #[error("cannot {act}: the API server {server} answers {code}: {}{}", quoted(.message), way_out_of_refusal(*code))]
+    /// The answer is no. It is the operator's own server, whose sentence is cleaned but not cut.
+    #[error("cannot {act}: the API server {server} answers {code}: {}{}", line(.message), way_out_of_refusal(*code))]
     Refused {
         /// What was asked.
         act: String,
