@@ -513,6 +513,17 @@ fn a_device_that_leads_to_pods_is_never_taken() {
 }
 
 #[test]
+fn a_virtual_address_of_the_pod_network_beside_the_nodes_own_leads_nowhere() {
+    let look =
+        host("eth0\n eth0 has 10.244.7.200/32\n eth0 has 10.0.0.1/24\n veth8\n veth8 has 10.244.1.1/32");
+    assert_eq!(chosen(&iface(V4, &["eth0"]), &look).underlay, underlay("eth0", &["10.0.0.1"]));
+    assert_eq!(
+        refusals(&iface(V4, &["veth8"]), &look),
+        ["--iface=veth8: it has 10.244.1.1, an address of the pod network: it leads to pods"]
+    );
+}
+
+#[test]
 fn a_pod_network_that_holds_the_nodes_takes_their_addresses_only_where_it_gives_them_out() {
     let wide = r#"{"Network":"10.0.0.0/8","SubnetMin":"10.244.0.0","Backend":{"Type":"vxlan"}}"#;
     let look =

@@ -35,8 +35,7 @@ impl Candidate {
         let fact = self.found(situation).ok()?;
         let families = &situation.wishes.families;
         let mut used = current.addresses.iter().filter(|(family, _)| families.contains(family));
-        let has =
-            |(family, address)| usable_addresses(situation.host.look, self.link, family).contains(address);
+        let has = |(family, address)| usable_addresses(situation.host, self.link, family).contains(address);
         if !used.all(has) {
             return None;
         }
@@ -88,7 +87,7 @@ impl Candidate {
     /// The address of one family: the one that was asked for, else the public one, else the one in use, else
     /// the best.
     fn address(&self, situation: Situation<'_>, family: Family) -> Result<(IpAddr, String), String> {
-        let usable = usable_addresses(situation.host.look, self.link, family);
+        let usable = usable_addresses(situation.host, self.link, family);
         if let Some(fixed) = self.fixed.get(family) {
             return match usable.contains(fixed) {
                 true => Ok((*fixed, "as asked for".to_owned())),
@@ -138,17 +137,24 @@ pub(super) fn fitness(fact: &LinkFact, host: Host<'_>) -> Result<(), String> {
     Err(fault.to_owned())
 }
 
+/// The address by which a device leads to pods: one with a segment of them behind it, or of their own if it has no
+/// other. A lone address of theirs beside those of a node, a virtual one, leads nowhere.
 fn address_of_pods(host: Host<'_>, link: LinkName) -> Option<IpAddr> {
-    let addresses = host.look.addresses.iter().filter(|fact| fact.link == link);
-    let is_pods = |address: &IpAddr| {
-        let family = Family::of(*address);
-        host.own.get(family).is_some_and(|own| own.contains(address))
-            || host.networks.get(family).is_some_and(|network| {
-                // Where somebody else gives out subnets, nobody can say which are not.
-                network.is_for_pods(*address) && !network.is_given_out_elsewhere()
-            })
-    };
-    addresses.map(|fact| fact.address.addr()).find(is_pods)
+    let global = host.look.addresses.iter().filter(|fact| !is_link_local(fact.address.addr()));
+    let (pods, others): (Vec<_>, Vec<_>) =
+        global.filter(|fact| fact.link == link).partition(|fact| is_of_pods(host, fact.address.addr()));
+    let has_segment = |fact: &&&AddressFact| fact.address.prefix_len() < fact.address.max_prefix_len();
+    let found = pods.iter().find(has_segment).or(pods.first().filter(|_| others.is_empty()));
+    found.map(|fact| fact.address.addr())
+}
+
+fn is_of_pods(host: Host<'_>, address: IpAddr) -> bool {
+    let family = Family::of(address);
+    host.own.get(family).is_some_and(|own| own.contains(&address))
+        || host.networks.get(family).is_some_and(|network| {
+            // Where somebody else gives out subnets, nobody can say which are not.
+            network.is_for_pods(address) && !network.is_given_out_elsewhere()
+        })
 }
 
 /// Whether a device has the looks of a pod's cable or of the bridge that pods hang on: no address that it has counts
@@ -160,11 +166,14 @@ pub(super) fn is_cable_of_pods(fact: &LinkFact, look: &Look) -> bool {
     is_kind && addresses.peek().is_some() && addresses.all(|is_link_local| is_link_local)
 }
 
-/// The addresses that other nodes can send to, the best first: global before link-local, permanent before
-/// leased, lasting before temporary; equals as the kernel lists them.
-pub(super) fn usable_addresses(look: &Look, link: LinkName, family: Family) -> Vec<IpAddr> {
-    let mut usable: Vec<_> = on(look, link, family).filter(|fact| fault(fact).is_none()).collect();
-    usable.sort_by_key(|fact| (is_link_local(fact.address.addr()), !fact.permanent, fact.temporary));
+/// The addresses that other nodes can send to, the best first: a node's before those of pods, global before
+/// link-local, permanent before leased, lasting before temporary; equals as the kernel lists them.
+pub(super) fn usable_addresses(host: Host<'_>, link: LinkName, family: Family) -> Vec<IpAddr> {
+    let mut usable: Vec<_> = on(host.look, link, family).filter(|fact| fault(fact).is_none()).collect();
+    usable.sort_by_key(|fact| {
+        let address = fact.address.addr();
+        (is_of_pods(host, address), is_link_local(address), !fact.permanent, fact.temporary)
+    });
     usable.iter().map(|fact| fact.address.addr()).collect()
 }
 

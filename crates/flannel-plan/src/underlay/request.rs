@@ -177,7 +177,7 @@ fn matching(situation: Situation<'_>, pattern: &Pattern, because: &str) -> Resul
     let by_address = |link: LinkName| {
         let mut fixed = ByFamily::default();
         for family in &situation.wishes.families {
-            let mut usable = usable_addresses(situation.host.look, link, *family).into_iter();
+            let mut usable = usable_addresses(situation.host, link, *family).into_iter();
             *fixed.slot(*family) = Some(usable.find(|ip| pattern.matches.contains(&ip.to_string()))?);
         }
         Some(candidate(link, fixed))
@@ -202,7 +202,7 @@ fn leading_to(situation: Situation<'_>, target: IpAddr) -> Result<Candidate, Str
     let source = found.source.filter(|source| {
         let family = Family::of(*source);
         situation.wishes.families.contains(&family)
-            && usable_addresses(situation.host.look, link, family).contains(source)
+            && usable_addresses(situation.host, link, family).contains(source)
     });
     if let Some(source) = source {
         *fixed.slot(Family::of(source)) = Some(source);
@@ -226,7 +226,7 @@ fn of_default_route(situation: Situation<'_>) -> Result<Candidate, String> {
     };
     let mut because = "the default route leads through it".to_owned();
     for family in situation.wishes.families.iter().filter(|family| links.get(**family).is_none()) {
-        let usable = usable_addresses(situation.host.look, link, *family);
+        let usable = usable_addresses(situation.host, link, *family);
         let global = usable.iter().find(|address| !is_link_local(**address)).ok_or_else(|| {
             format!("there is none of {family}, and {link} of the other has no global {family} address")
         })?;
@@ -239,7 +239,8 @@ fn of_default_route(situation: Situation<'_>) -> Result<Candidate, String> {
 fn of_only_address(situation: Situation<'_>) -> Result<Candidate, String> {
     let look = situation.host.look;
     let has_all = |link: LinkName| {
-        let has = |family| usable_addresses(look, link, family).iter().any(|ip| !is_link_local(*ip));
+        let has =
+            |family| usable_addresses(situation.host, link, family).iter().any(|ip| !is_link_local(*ip));
         situation.wishes.families.iter().all(|family| has(*family))
     };
     let fit = look.links.iter().filter(|fact| fact.link.up && fitness(fact, situation.host).is_ok());
