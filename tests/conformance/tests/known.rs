@@ -63,6 +63,11 @@ pub const KNOWN: &[Known] = &[
     ),
     known(
         GoSometimes,
+        "bridge::vlan::every_subnet_has_its_gateway_inside_a_vlan",
+        "its bridge takes the lowest MAC of its ports, so that CHECK may find another one than ADD told",
+    ),
+    known(
+        GoSometimes,
         "bridge::life::the_gateway_of_ipv6_waits_for_no_probes",
         "the bridge looks for doubles of its address for a second or two",
     ),
