@@ -102,12 +102,12 @@ impl Running {
         let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
     }
 
-    /// Whether it has ended, or waits for a lock that another has.
+    /// Whether it has ended, or waits for a lock that another has. Not by `/proc/locks`: that leaves out every lock
+    /// whose holder is dead, which lives on in what the holder started.
     pub fn has_ended_or_waits(&mut self) -> bool {
-        let id = self.child.id().to_string();
-        let waits = |line: &str| line.contains("-> ") && line.split_whitespace().any(|word| word == id);
-        self.child.try_wait().unwrap().is_some()
-            || std::fs::read_to_string("/proc/locks").unwrap().lines().any(waits)
+        let waits_for =
+            std::fs::read_to_string(format!("/proc/{}/wchan", self.child.id())).unwrap_or_default();
+        self.child.try_wait().unwrap().is_some() || waits_for.starts_with("locks_lock")
     }
 
     /// Waits for the end.
