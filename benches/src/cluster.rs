@@ -12,7 +12,7 @@ use flannel_kernel::{Kernel, Linux};
 use flannel_lab::{Flanneld, Lab, LabOptions, Node, Topology, unique_name};
 use flannel_plan::desired::{Plan, plan};
 use flannel_plan::diff::{Change, diff};
-use flannel_plan::look::Scope;
+use flannel_plan::observation::Scope;
 use flannel_plan::ownership;
 use flannel_plan::report::NodeReport;
 use flannel_plan::state::State;
@@ -131,7 +131,7 @@ impl Eye {
 
     /// What differs now.
     pub fn changes(&mut self) -> anyhow::Result<Vec<Change>> {
-        let mut observed = ownership::observed(&self.scope, &self.kernel.look(&self.scope)?);
+        let mut observed = ownership::observed(&self.scope, &self.kernel.observe(&self.scope)?);
         ownership::claim(&self.desired, &mut observed);
         Ok(diff(&self.desired, &observed.ours))
     }

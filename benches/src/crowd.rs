@@ -77,10 +77,10 @@ fn rules() -> anyhow::Result<String> {
             writeln!(rules, "-A {chain} -p tcp -m tcp -j DNAT --to-destination {pod}:8080")?;
         }
     }
-    for entrance in ["PREROUTING", "OUTPUT"] {
+    for base_chain in ["PREROUTING", "OUTPUT"] {
         writeln!(
             rules,
-            "-A {entrance} -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES"
+            "-A {base_chain} -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES"
         )?;
     }
     Ok(chains + &rules + "COMMIT\n")

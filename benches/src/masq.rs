@@ -14,9 +14,9 @@ use flannel_kernel::firewall::rules::Rules;
 use flannel_kernel::netns::{Namespace, run_inside};
 use flannel_plan::family::ByFamily;
 use flannel_plan::masq_agent::config::{AgentConfig, DefaultNetworks};
-use flannel_plan::masq_agent::wish::AgentWish;
+use flannel_plan::masq_agent::spec::AgentSpec;
 use flannel_plan::rules::observed::RuleScope;
-use flannel_plan::rules::wish::{PodNet, Wish, desired};
+use flannel_plan::rules::spec::{PodNet, Spec, desired};
 use flannel_plan::rules::{SourcePorts, System, changes};
 use ipnet::IpNet;
 
@@ -185,28 +185,28 @@ fn keep_as_agent(system: System, list: Vec<IpNet>) -> anyhow::Result<()> {
     let config =
         AgentConfig { non_masquerade: list, ..AgentConfig::without_file(DefaultNetworks::default()) };
     let source_ports = ByFamily { v4: Some(SourcePorts::Randomised), v6: None };
-    let wish = AgentWish { system, chain: "IP-MASQ-AGENT".into(), source_ports, to_ports: vec![], config };
+    let spec = AgentSpec { system, chain: "IP-MASQ-AGENT".into(), source_ports, to_ports: vec![], config };
     let mut firewall = AgentFirewall::open();
-    let look = firewall.look(&wish, Depth::Thorough);
-    let failures = firewall.apply(&wish, &look.differences);
+    let observation = firewall.observe(&spec, Depth::Thorough);
+    let failures = firewall.apply(&spec, &observation.differences);
     ensure!(failures.is_empty(), "{failures:?}");
     Ok(())
 }
 
 fn keep_as_flanneld(system: System, list: Vec<IpNet>) -> anyhow::Result<()> {
     let cluster: IpNet = "10.244.0.0/16".parse()?;
-    let wish = Wish {
+    let spec = Spec {
         system,
         instance: "/run/flannel/subnet.env".into(),
         networks: ByFamily { v4: Some(PodNet { cluster, node: "10.244.1.0/24".parse()? }), v6: None },
         masquerade: ByFamily { v4: Some(SourcePorts::Randomised), v6: None },
-        keep_source: list,
+        non_masquerade_cidrs: list,
         forward: false,
         untracked: ByFamily::default(),
     };
-    let scope = RuleScope { instance: wish.instance.clone(), former: vec![], networks: vec![cluster] };
+    let scope = RuleScope { instance: spec.instance.clone(), former: vec![], networks: vec![cluster] };
     let mut rules = Rules::open();
-    let due = changes(&scope, &desired(&wish), &rules.look(system));
+    let due = changes(&scope, &desired(&spec), &rules.observe(system));
     let failures = rules.apply(&scope, &due);
     ensure!(failures.is_empty(), "{failures:?}");
     Ok(())

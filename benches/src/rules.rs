@@ -183,6 +183,6 @@ fn rest(mode: &str, net_conf: &str, go: Option<&Path>) -> anyhow::Result<Resting
 fn wait_healthy(lab: &Lab) -> anyhow::Result<()> {
     let node = lab.nodes().first().context("the lab has no node")?;
     let subnet_file = node.path("/run/flannel/subnet.env");
-    let look = || subnet_file.exists().then_some(()).ok_or_else(|| node.log());
-    Ok(lab.wait_for("Go's flanneld", LIMIT, look)?)
+    let observation = || subnet_file.exists().then_some(()).ok_or_else(|| node.log());
+    Ok(lab.wait_for("Go's flanneld", LIMIT, observation)?)
 }

@@ -5,7 +5,7 @@
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::masq_agent::config::{AgentConfig, DefaultNetworks};
 use flannel_plan::masq_agent::iptables::{AgentFound, lines};
-use flannel_plan::masq_agent::wish::AgentWish;
+use flannel_plan::masq_agent::spec::AgentSpec;
 use flannel_plan::rules::{SourcePorts, System};
 use libfuzzer_sys::fuzz_target;
 
@@ -15,7 +15,7 @@ fuzz_target!(|text: &str| {
         Ok(config) => {
             let source_ports = ByFamily { v4: Some(SourcePorts::Randomised), v6: Some(SourcePorts::Kept) };
             let (system, chain) = (System::IptablesNft, "IP-MASQ-AGENT".into());
-            let wish = AgentWish { system, chain, source_ports, to_ports: Default::default(), config };
+            let wish = AgentSpec { system, chain, source_ports, to_ports: Default::default(), config };
             for family in Family::BOTH {
                 let rules = wish.rules(family).expect("both families are on");
                 assert!(

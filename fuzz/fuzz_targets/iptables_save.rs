@@ -11,7 +11,7 @@ use flannel_plan::rules::explain::{Packet, explain_snat};
 use flannel_plan::rules::iptables::{saved, script};
 use flannel_plan::rules::observed::{RuleScope, observed_table};
 use flannel_plan::rules::translated::translation_of;
-use flannel_plan::rules::wish::{PodNet, Wish, desired};
+use flannel_plan::rules::spec::{PodNet, Spec, desired};
 use flannel_plan::rules::{RuleTable, SourcePorts, System};
 use libfuzzer_sys::fuzz_target;
 
@@ -23,8 +23,8 @@ fuzz_target!(|text: &str| {
     let tables = found.tables;
     assert!(!explain_snat(&tables, &packet()).to_string().is_empty());
     let _ = translation_of(&tables, 8472);
-    let (wish, scope) = (wish(system), scope());
-    let wanted = desired(&wish);
+    let (spec, scope) = (spec(system), scope());
+    let wanted = desired(&spec);
     let ids: BTreeSet<_> =
         wanted.iter().map(|table| &table.id).chain(tables.iter().map(|table| &table.id)).collect();
     for id in ids {
@@ -59,15 +59,15 @@ fn packet() -> Packet {
     }
 }
 
-fn wish(system: System) -> Wish {
+fn spec(system: System) -> Spec {
     let net = |text: &str| text.parse().expect("a network");
     let pods = PodNet { cluster: net("10.244.0.0/16"), node: net("10.244.1.0/24") };
-    Wish {
+    Spec {
         system,
         instance: "/run/flannel/subnet.env".into(),
         networks: ByFamily { v4: Some(pods), v6: None },
         masquerade: ByFamily { v4: Some(SourcePorts::Randomised), v6: None },
-        keep_source: vec![],
+        non_masquerade_cidrs: vec![],
         forward: true,
         untracked: ByFamily::default(),
     }

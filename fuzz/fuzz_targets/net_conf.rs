@@ -33,7 +33,7 @@ fn written(config: &NetworkConfig) -> String {
     for (family, network) in config.networks.iter() {
         keys.extend(pod_network(family, network));
     }
-    let kept: Vec<String> = config.keep_source.iter().map(ToString::to_string).collect();
+    let kept: Vec<String> = config.non_masquerade_cidrs.iter().map(ToString::to_string).collect();
     keys.insert("NonMasqueradeCIDRs".into(), kept.into());
     keys.insert("Backend".into(), backend(&config.backend));
     Value::Object(keys).to_string()

@@ -10,7 +10,7 @@ use flannel_kernel::stack::Device;
 use flannel_kernel::wiring::{DoubleCheck, PodRoute, Wiring};
 use flannel_plan::family::Family;
 use flannel_plan::link_name::LinkName;
-use flannel_plan::look::RouteFact;
+use flannel_plan::observation::RouteFact;
 use flannel_plan::state::RouteKind;
 use ipnet::IpNet;
 

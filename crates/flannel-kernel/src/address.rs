@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use flannel_plan::look::AddressFact;
+use flannel_plan::observation::AddressFact;
 use flannel_plan::state::Address;
 use ipnet::IpNet;
 
@@ -12,10 +12,10 @@ use crate::abi::{
     RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR,
 };
 use crate::names::Names;
-use crate::netlink::{Outbox, Received, Refusal, Socket, ip, number};
+use crate::netlink::{NetlinkError, Outbox, Received, Socket, ip, number};
 
 /// All addresses of the namespace, IPv4 first.
-pub(crate) fn dump(socket: &mut Socket, names: &Names) -> Result<Vec<AddressFact>, Refusal> {
+pub(crate) fn dump(socket: &mut Socket, names: &Names) -> Result<Vec<AddressFact>, NetlinkError> {
     let mut facts = Vec::new();
     for family in [AF_INET, AF_INET6] {
         let request = || Outbox::of(RTM_GETADDR, 0, |message| message.header(&[family, 0, 0, 0, 0, 0, 0, 0]));

@@ -6,7 +6,7 @@ use flannel_plan::state::{Item, Link, LinkKind, Vxlan};
 use rustix::io::Errno;
 
 use crate::error::{ApplyError, Failure};
-use crate::netlink::{MOST_IN_A_CHUNK, Outbox, Refusal, Socket};
+use crate::netlink::{MOST_IN_A_CHUNK, NetlinkError, Outbox, Socket};
 use crate::{address, batch, file, link, neighbour, route, sysctl};
 
 /// The devices that a look found in its scope, and those that were made since: their names and numbers.
@@ -43,7 +43,7 @@ enum Matters {
 }
 
 impl Matters {
-    fn includes(self, why: &Refusal) -> bool {
+    fn includes(self, why: &NetlinkError) -> bool {
         match self {
             Self::Every => true,
             Self::AllButAbsence => !why.says_absent(),
@@ -135,7 +135,7 @@ impl<'a> Applying<'a> {
     }
 
     /// Some routes can be made in a longer way; all else has failed.
-    fn try_again(&mut self, change: &Change, why: Refusal) {
+    fn try_again(&mut self, change: &Change, why: NetlinkError) {
         if let Change::Create(Item::Route(route)) | Change::Replace { to: Item::Route(route), .. } = change
             && route::needs_a_stepping_stone(route, &why)
             && let Some(name) = route.link
@@ -237,7 +237,12 @@ impl<'a> Applying<'a> {
     }
 
     /// Looks for the culprit, so that the error can name it.
-    fn why_no_link(&mut self, change: &Change, (link, vxlan): (&Link, &Vxlan), why: Refusal) -> ApplyError {
+    fn why_no_link(
+        &mut self,
+        change: &Change,
+        (link, vxlan): (&Link, &Vxlan),
+        why: NetlinkError,
+    ) -> ApplyError {
         let others = match why.errno {
             Errno::EXIST | Errno::ADDRINUSE => link::dump(self.socket).unwrap_or_default(),
             _ => return ApplyError::refused(change, why),
@@ -264,7 +269,7 @@ impl<'a> Applying<'a> {
     }
 
     /// Where a device is; asked once a pass, and again after a device was made or deleted.
-    fn place(&mut self, name: LinkName) -> Result<Place, Refusal> {
+    fn place(&mut self, name: LinkName) -> Result<Place, NetlinkError> {
         if let Some((_, place)) = self.indexes.iter().find(|(known, _)| *known == name) {
             return Ok(*place);
         }
@@ -288,7 +293,10 @@ fn is_same(found: &Link, link: &Link) -> bool {
     found.alias == link.alias && number(found) == number(link)
 }
 
-fn vxlan_that(links: &[flannel_plan::look::LinkFact], is_it: impl Fn(&Vxlan) -> bool) -> Option<LinkName> {
+fn vxlan_that(
+    links: &[flannel_plan::observation::LinkFact],
+    is_it: impl Fn(&Vxlan) -> bool,
+) -> Option<LinkName> {
     let found = links.iter().find(|fact| matches!(&fact.link.kind, LinkKind::Vxlan(vxlan) if is_it(vxlan)));
     found.map(|fact| fact.link.name)
 }

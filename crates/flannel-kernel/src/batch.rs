@@ -11,10 +11,10 @@ use crate::abi::{
     RTA_TABLE, RTM_DELADDR, RTM_DELLINK, RTM_DELNEIGH, RTM_DELROUTE, RTM_GETADDR, RTM_GETROUTE, RTM_NEWADDR,
     RTM_NEWROUTE,
 };
-use crate::netlink::{Attributes, Outbox, Received, Refusal, Refused, Socket, messages, number};
+use crate::netlink::{Attributes, NetlinkError, Outbox, Received, Refused, Socket, messages, number};
 
 /// Sends the requests and returns those that failed.
-pub(crate) fn send(socket: &mut Socket, requests: &mut Outbox) -> Result<Vec<Refused>, Refusal> {
+pub(crate) fn send(socket: &mut Socket, requests: &mut Outbox) -> Result<Vec<Refused>, NetlinkError> {
     let mut refused = socket.send_batch(requests)?;
     refused.retain(|one| {
         let is_done = |request: Outbox| is_done(socket, &request, &one.why);
@@ -24,7 +24,7 @@ pub(crate) fn send(socket: &mut Socket, requests: &mut Outbox) -> Result<Vec<Ref
 }
 
 /// Whether a repeated request was refused because nothing is left to do.
-fn is_done(socket: &mut Socket, request: &Outbox, why: &Refusal) -> bool {
+fn is_done(socket: &mut Socket, request: &Outbox, why: &NetlinkError) -> bool {
     let Some(asked) = messages(request.as_bytes()).next() else { return false };
     match asked.kind {
         RTM_DELLINK | RTM_DELADDR | RTM_DELROUTE | RTM_DELNEIGH => why.says_absent(),

@@ -12,7 +12,7 @@ use crate::abi::{
 };
 use crate::batch;
 use crate::link::header;
-use crate::netlink::{Outbox, Refusal, Writer};
+use crate::netlink::{NetlinkError, Outbox, Writer};
 use crate::stack::Stack;
 
 /// A bridge to be made.
@@ -53,7 +53,7 @@ pub struct PortVlans {
 
 impl Stack {
     /// Makes a bridge, switched on; until a port is up it has no carrier, and hence no link-local address.
-    pub fn create_bridge(&mut self, bridge: &NewBridge) -> Result<(), Refusal> {
+    pub fn create_bridge(&mut self, bridge: &NewBridge) -> Result<(), NetlinkError> {
         let flags = if bridge.promiscuous { IFF_UP | IFF_PROMISC } else { IFF_UP };
         self.socket.request(Outbox::of(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |message| {
             message.header(&header(0, flags, flags));
@@ -72,7 +72,7 @@ impl Stack {
     }
 
     /// Makes a device a port of a bridge.
-    pub fn set_master(&mut self, index: u32, bridge: u32) -> Result<(), Refusal> {
+    pub fn set_master(&mut self, index: u32, bridge: u32) -> Result<(), NetlinkError> {
         self.socket.request(Outbox::of(RTM_NEWLINK, 0, |message| {
             message.header(&header(index, 0, 0));
             message.number(IFLA_MASTER, bridge);
@@ -80,7 +80,7 @@ impl Stack {
     }
 
     /// Sets how the frames of a port are passed on.
-    pub fn set_port(&mut self, index: u32, port: Port) -> Result<(), Refusal> {
+    pub fn set_port(&mut self, index: u32, port: Port) -> Result<(), NetlinkError> {
         self.socket.request(Outbox::of(RTM_NEWLINK, 0, |message| {
             message.header(&header(index, 0, 0));
             message.nest(IFLA_LINKINFO, |info| {
@@ -94,7 +94,7 @@ impl Stack {
     }
 
     /// Takes VLANs from a port and gives it others.
-    pub fn set_vlans(&mut self, index: u32, vlans: &PortVlans) -> Result<(), Refusal> {
+    pub fn set_vlans(&mut self, index: u32, vlans: &PortVlans) -> Result<(), NetlinkError> {
         let mut outbox = Outbox::default();
         if let Some(vlan) = vlans.without {
             write(&mut outbox, RTM_DELLINK, index, |spec| write_vlan(spec, vlan, 0));

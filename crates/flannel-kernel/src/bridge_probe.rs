@@ -18,7 +18,7 @@ use crate::bridge::NewBridge;
 use crate::firewall::nft::{
     self, BaseChain, Chain, Hook, Kind, Nft, NftError, Policy, Step, Table, Transaction,
 };
-use crate::netlink::Refusal;
+use crate::netlink::NetlinkError;
 use crate::netns::{Namespace, NetnsError, run_inside, visit};
 use crate::stack::Stack;
 use crate::veth::NewVeth;
@@ -41,7 +41,7 @@ pub enum ProbeError {
     Namespace(#[from] NetnsError),
     /// The bridge or its ends could not be made.
     #[error("cannot make a bridge to try: {0}")]
-    Devices(#[from] Refusal),
+    Devices(#[from] NetlinkError),
     /// The rule could not be made.
     #[error(transparent)]
     Rule(#[from] NftError),

@@ -5,7 +5,7 @@ use flannel_plan::link_name::LinkName;
 use flannel_plan::state::{Item, Link};
 use rustix::io::Errno;
 
-use crate::netlink::Refusal;
+use crate::netlink::NetlinkError;
 
 /// A change that could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,14 +19,14 @@ pub struct Failure {
 /// Why something could not be looked at.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot read {what}: {why}")]
-pub struct LookError {
+pub struct ObserveError {
     /// What was to be read.
     pub what: String,
     /// Why.
-    pub why: Refusal,
+    pub why: NetlinkError,
 }
 
-impl LookError {
+impl ObserveError {
     /// Whether the look was only ended for something more urgent.
     pub fn gave_way(&self) -> bool {
         self.why.is(Errno::CANCELED)
@@ -44,7 +44,7 @@ pub enum ApplyError {
         /// The object.
         object: String,
         /// The kernel's words.
-        why: Refusal,
+        why: NetlinkError,
     },
     /// The device that the object belongs to is not there.
     #[error("cannot {verb} {object}: there is no device {link}")]
@@ -138,7 +138,7 @@ fn or_somebody(by: &Option<LinkName>) -> String {
 }
 
 impl ApplyError {
-    pub(crate) fn refused(change: &Change, why: Refusal) -> Self {
+    pub(crate) fn refused(change: &Change, why: NetlinkError) -> Self {
         Self::Refused { verb: change.verb(), object: object(change), why }
     }
 
@@ -206,7 +206,7 @@ fn object(change: &Change) -> String {
     item.to_string()
 }
 
-fn hint_for(object: &str, why: &Refusal) -> Option<String> {
+fn hint_for(object: &str, why: &NetlinkError) -> Option<String> {
     let words = why.message.as_deref().unwrap_or_default();
     let is_a = |kind: &str| object.starts_with(kind);
     let text = match why.errno {
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_kernel_without_vxlan_is_told_what_to_load() {
-        let why = Refusal { errno: Errno::OPNOTSUPP, message: Some("Unknown device type".into()) };
+        let why = NetlinkError { errno: Errno::OPNOTSUPP, message: Some("Unknown device type".into()) };
         let error = ApplyError::Refused { verb: "create", object: "link flannel.1".to_owned(), why };
         assert_eq!(
             error.to_string(),

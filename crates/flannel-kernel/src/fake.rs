@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 
 use flannel_plan::diff::{Change, must_be_rebuilt};
 use flannel_plan::link_name::LinkName;
-use flannel_plan::look::{AddressFact, LinkFact, Look, RouteFact, Scope};
+use flannel_plan::observation::{AddressFact, LinkFact, Observation, RouteFact, Scope};
 use flannel_plan::rules::edit::{applied, edits};
-use flannel_plan::rules::found::RuleLook;
+use flannel_plan::rules::found::RuleObservation;
 use flannel_plan::rules::observed::RuleScope;
 use flannel_plan::rules::{RuleTable, TableId};
 use flannel_plan::state::{Address, Item, Key, Link, Route};
@@ -16,15 +16,15 @@ use rustix::io::Errno;
 
 use crate::firewall::rules::Rules;
 use crate::linux::is_in_scope;
-use crate::{ApplyError, Failure, Kernel, LookError, Refusal, Urgent};
+use crate::{ApplyError, Failure, Kernel, NetlinkError, ObserveError, Urgent};
 
 /// A kernel in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Fake {
     /// All that there is; a test may change it, as somebody else would.
-    pub now: Look,
+    pub now: Observation,
     /// The objects whose changes are refused, and why.
-    pub refuses: BTreeMap<Key, Refusal>,
+    pub refuses: BTreeMap<Key, NetlinkError>,
     /// Every change that was made, in order.
     pub made: Vec<Change>,
     /// Whose rules were looked for last.
@@ -32,27 +32,31 @@ pub struct Fake {
 }
 
 impl Kernel for Fake {
-    fn look_unless(&mut self, scope: &Scope, urgent: Urgent) -> Result<Look, LookError> {
+    fn observe_unless(&mut self, scope: &Scope, urgent: Urgent) -> Result<Observation, ObserveError> {
         if urgent() {
-            let why = Refusal { errno: Errno::CANCELED, message: None };
-            return Err(LookError { what: "the kernel".to_owned(), why });
+            let why = NetlinkError { errno: Errno::CANCELED, message: None };
+            return Err(ObserveError { what: "the kernel".to_owned(), why });
         }
-        self.look(scope)
+        self.observe(scope)
     }
 
-    fn look(&mut self, scope: &Scope) -> Result<Look, LookError> {
-        let mut look = self.now.clone();
+    fn observe(&mut self, scope: &Scope) -> Result<Observation, ObserveError> {
+        let mut observation = self.now.clone();
         self.rule_scope = scope.rules();
         if scope.system.is_none() {
-            look.rules = RuleLook::default();
+            observation.rules = RuleObservation::default();
         }
-        let in_scope: Vec<_> =
-            look.links.iter().filter(|fact| is_in_scope(fact, scope)).map(|fact| fact.link.name).collect();
-        look.neighbours.retain(|neighbour| in_scope.contains(&neighbour.link));
-        look.fdb.retain(|entry| in_scope.contains(&entry.link));
-        look.sysctls.retain(|sysctl| scope.sysctls.contains(&sysctl.path));
-        look.files.retain(|file| scope.files.contains(&file.path));
-        Ok(look)
+        let in_scope: Vec<_> = observation
+            .links
+            .iter()
+            .filter(|fact| is_in_scope(fact, scope))
+            .map(|fact| fact.link.name)
+            .collect();
+        observation.neighbours.retain(|neighbour| in_scope.contains(&neighbour.link));
+        observation.fdb.retain(|entry| in_scope.contains(&entry.link));
+        observation.sysctls.retain(|sysctl| scope.sysctls.contains(&sysctl.path));
+        observation.files.retain(|file| scope.files.contains(&file.path));
+        Ok(observation)
     }
 
     fn apply(&mut self, changes: &[Change]) -> Vec<Failure> {
@@ -76,7 +80,7 @@ impl Kernel for Fake {
 
 impl Fake {
     /// A kernel in which there is this.
-    pub fn new(now: Look) -> Self {
+    pub fn new(now: Observation) -> Self {
         Self { now, ..Self::default() }
     }
 
@@ -113,7 +117,7 @@ impl Fake {
             && self.now.addresses.iter().any(|fact| fact.address.addr() == *via)
         {
             let message = Some("Nexthop has invalid gateway.".into());
-            return Err(ApplyError::refused(change, Refusal { errno: Errno::INVAL, message }));
+            return Err(ApplyError::refused(change, NetlinkError { errno: Errno::INVAL, message }));
         }
         self.drop_item(item);
         match item.clone() {

@@ -8,7 +8,7 @@ use std::path::Path;
 use flannel_files::{MOST_BY_HAND, Survives, folder_of, replace};
 use flannel_plan::state::File;
 
-use crate::netlink::Refusal;
+use crate::netlink::NetlinkError;
 
 /// Only these bits are ours to compare.
 const PERMISSION_BITS: u32 = 0o7777;
@@ -25,7 +25,7 @@ pub(crate) fn read(path: &str) -> Option<File> {
 }
 
 /// Writes a file, its folder too if there is none.
-pub fn write(file: &File) -> Result<(), Refusal> {
+pub fn write(file: &File) -> Result<(), NetlinkError> {
     let path = Path::new(&*file.path);
     DirBuilder::new().recursive(true).mode(0o755).create(folder_of(path))?;
     let content = file.content.as_bytes();
@@ -33,7 +33,7 @@ pub fn write(file: &File) -> Result<(), Refusal> {
 }
 
 /// Removes a file.
-pub(crate) fn remove(file: &File) -> Result<(), Refusal> {
+pub(crate) fn remove(file: &File) -> Result<(), NetlinkError> {
     match fs::remove_file(&*file.path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
         _ => Ok(()),

@@ -38,14 +38,14 @@ pub mod wiring;
 use std::sync::Arc;
 
 use flannel_plan::diff::Change;
-use flannel_plan::look::{Look, Scope};
+use flannel_plan::observation::{Observation, Scope};
 use flannel_plan::state::Link;
 
 use firewall::rules::Rules;
 
-pub use error::{ApplyError, Failure, LookError};
+pub use error::{ApplyError, Failure, ObserveError};
 pub use linux::Linux;
-pub use netlink::Refusal;
+pub use netlink::NetlinkError;
 
 /// Whether something is more urgent than a look.
 pub type Urgent = Arc<dyn Fn() -> bool + Send + Sync>;
@@ -53,11 +53,11 @@ pub type Urgent = Arc<dyn Fn() -> bool + Send + Sync>;
 /// What there is, and a way to change it.
 pub trait Kernel {
     /// Finds out what is there; whose it is, is for others to say.
-    fn look(&mut self, scope: &Scope) -> Result<Look, LookError>;
+    fn observe(&mut self, scope: &Scope) -> Result<Observation, ObserveError>;
 
     /// The same, but gives way to what is more urgent: then the error [says so](LookError::gave_way). Thousands of
     /// objects take longer to dump than a new peer should wait.
-    fn look_unless(&mut self, scope: &Scope, urgent: Urgent) -> Result<Look, LookError>;
+    fn observe_unless(&mut self, scope: &Scope, urgent: Urgent) -> Result<Observation, ObserveError>;
 
     /// Applies the changes in order; goes on after a failure, and returns all failures.
     fn apply(&mut self, changes: &[Change]) -> Vec<Failure>;

@@ -3,8 +3,8 @@
 //! Takes and gives [`Link`]s. A device that could not be brought up is not left behind.
 
 use flannel_plan::link_name::LinkName;
-use flannel_plan::look::LinkFact;
 use flannel_plan::mac::Mac;
+use flannel_plan::observation::LinkFact;
 use flannel_plan::state::{Link, LinkKind, Vxlan};
 use rustix::io::Errno;
 
@@ -13,7 +13,7 @@ use crate::abi::{
     IFLA_IFNAME, IFLA_INFO_DATA, IFLA_INFO_KIND, IFLA_LINK_NETNSID, IFLA_LINKINFO, IFLA_MTU, IFLA_TXQLEN,
     NLM_F_CREATE, NLM_F_EXCL, RTEXT_FILTER_SKIP_STATS, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK,
 };
-use crate::netlink::{Attributes, Outbox, Received, Refusal, Socket, Writer, number};
+use crate::netlink::{Attributes, NetlinkError, Outbox, Received, Socket, Writer, number};
 use crate::vxlan;
 
 /// A device whose device below is known by number only.
@@ -23,7 +23,7 @@ struct Found {
 }
 
 /// All devices of the namespace.
-pub(crate) fn dump(socket: &mut Socket) -> Result<Vec<LinkFact>, Refusal> {
+pub(crate) fn dump(socket: &mut Socket) -> Result<Vec<LinkFact>, NetlinkError> {
     let mut found = Vec::new();
     let request = || {
         Outbox::of(RTM_GETLINK, 0, |message| {
@@ -43,7 +43,7 @@ pub(crate) fn dump(socket: &mut Socket) -> Result<Vec<LinkFact>, Refusal> {
 }
 
 /// The device of a name; the device below it is left out.
-pub(crate) fn find(socket: &mut Socket, name: LinkName) -> Result<Option<LinkFact>, Refusal> {
+pub(crate) fn find(socket: &mut Socket, name: LinkName) -> Result<Option<LinkFact>, NetlinkError> {
     let request = Outbox::of(RTM_GETLINK, 0, |message| {
         message.header(&header(0, 0, 0));
         message.text(IFLA_IFNAME, name.as_str());
@@ -58,7 +58,12 @@ pub(crate) fn find(socket: &mut Socket, name: LinkName) -> Result<Option<LinkFac
 
 /// Makes a device, up or down as wanted, and gives its number; one that cannot be brought up is deleted again by the
 /// kernel.
-pub(crate) fn create(socket: &mut Socket, link: &Link, vxlan: &Vxlan, parent: u32) -> Result<u32, Refusal> {
+pub(crate) fn create(
+    socket: &mut Socket,
+    link: &Link,
+    vxlan: &Vxlan,
+    parent: u32,
+) -> Result<u32, NetlinkError> {
     let request = Outbox::of(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |message| {
         let up = if link.up { IFF_UP } else { 0 };
         message.header(&header(0, up, up));
@@ -84,13 +89,13 @@ pub(crate) fn create(socket: &mut Socket, link: &Link, vxlan: &Vxlan, parent: u3
 }
 
 /// The number of a device that was made a moment ago, for a kernel that does not tell it.
-fn made_before(socket: &mut Socket, link: &Link) -> Result<u32, Refusal> {
+fn made_before(socket: &mut Socket, link: &Link) -> Result<u32, NetlinkError> {
     let found = find(socket, link.name)?.filter(|found| found.link.mac == link.mac);
     found.map(|found| found.index).ok_or_else(|| Errno::NODEV.into())
 }
 
 /// Changes the device of a number in place from `from` to `to`: tries all that differs, and tells the first refusal.
-pub(crate) fn alter(socket: &mut Socket, index: u32, from: &Link, to: &Link) -> Result<(), Refusal> {
+pub(crate) fn alter(socket: &mut Socket, index: u32, from: &Link, to: &Link) -> Result<(), NetlinkError> {
     let mut steps = Vec::new();
     if from.kind != to.kind
         && let LinkKind::Vxlan(vxlan) = &to.kind
@@ -121,21 +126,21 @@ pub(crate) fn alter(socket: &mut Socket, index: u32, from: &Link, to: &Link) -> 
 }
 
 /// The kernel has no words of its own for the one reason that it has.
-fn set_mtu(socket: &mut Socket, index: u32, mtu: u32) -> Result<(), Refusal> {
+fn set_mtu(socket: &mut Socket, index: u32, mtu: u32) -> Result<(), NetlinkError> {
     let words = || format!("an MTU of {mtu} is more than the device below allows");
-    set(socket, index, |message| message.number(IFLA_MTU, mtu)).map_err(|why| Refusal {
+    set(socket, index, |message| message.number(IFLA_MTU, mtu)).map_err(|why| NetlinkError {
         message: why.message.or_else(|| why.errno.eq(&Errno::INVAL).then(|| words().into())),
         errno: why.errno,
     })
 }
 
 /// Deletes the device of a number.
-pub(crate) fn remove(socket: &mut Socket, index: u32) -> Result<(), Refusal> {
+pub(crate) fn remove(socket: &mut Socket, index: u32) -> Result<(), NetlinkError> {
     socket.request(Outbox::of(RTM_DELLINK, 0, |message| message.header(&header(index, 0, 0))))
 }
 
 /// Devices are altered by number: a name may belong to another one by now, and would be given to this one.
-fn set(socket: &mut Socket, index: u32, write: impl FnOnce(&mut Writer)) -> Result<(), Refusal> {
+fn set(socket: &mut Socket, index: u32, write: impl FnOnce(&mut Writer)) -> Result<(), NetlinkError> {
     socket.request(Outbox::of(RTM_NEWLINK, 0, |message| {
         message.header(&header(index, 0, 0));
         write(message);

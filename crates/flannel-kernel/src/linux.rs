@@ -3,7 +3,7 @@
 mod rule_changes;
 
 use flannel_plan::diff::Change;
-use flannel_plan::look::{LinkFact, Look, Scope};
+use flannel_plan::observation::{LinkFact, Observation, Scope};
 use flannel_plan::ownership::{is_marked_by, must_know_the_living};
 use flannel_plan::rules::observed::RuleScope;
 use flannel_plan::state::{Item, Link, LinkKind};
@@ -11,9 +11,9 @@ use flannel_plan::state::{Item, Link, LinkKind};
 use crate::apply::{Applying, Known};
 use crate::firewall::rules::Rules;
 use crate::names::Names;
-use crate::netlink::{Refusal, Socket};
+use crate::netlink::{NetlinkError, Socket};
 use crate::{
-    ApplyError, Failure, Kernel, LookError, Urgent, address, file, link, living, neighbour, route, sysctl,
+    ApplyError, Failure, Kernel, ObserveError, Urgent, address, file, link, living, neighbour, route, sysctl,
 };
 
 /// What a device that is only tried is called; the number of this process follows.
@@ -45,13 +45,13 @@ struct Sizes {
 
 impl Linux {
     /// Opens a way to the kernel, in the namespace of this thread.
-    pub fn open() -> Result<Self, LookError> {
+    pub fn open() -> Result<Self, ObserveError> {
         let socket = Socket::open().map_err(because("a netlink socket"))?;
         let (last, known, rule_scope) = (Sizes::default(), Known::new(), RuleScope::default());
         Ok(Self { socket, spare: None, last, known, rules: None, rule_scope })
     }
 
-    /// The number by which notices name us as their cause.
+    /// The port ID of our netlink socket, which notices carry.
     pub fn port_id(&self) -> u32 {
         self.socket.port_id()
     }
@@ -62,38 +62,41 @@ impl Linux {
     }
 
     /// Looks at everything but rules. Apart, so that a program that needs no rules does not carry what reads them.
-    pub fn look_without_rules(&mut self, scope: &Scope) -> Result<Look, LookError> {
+    pub fn observe_without_rules(&mut self, scope: &Scope) -> Result<Observation, ObserveError> {
         let links = link::dump(&mut self.socket).map_err(because("links"))?;
         let names = Names::of(&links);
         let addresses = address::dump(&mut self.socket, &names).map_err(because("addresses"))?;
         let routes = route::dump(&mut self.socket, &names, self.last.routes).map_err(because("routes"))?;
-        let mut look = Look { links, addresses, routes, ..Look::default() };
-        self.look_at_entries(&mut look, scope)?;
-        look.sysctls = scope.sysctls.iter().filter_map(|path| sysctl::read(path)).collect();
-        look.files = scope.files.iter().filter_map(|path| file::read(path)).collect();
-        if look.links.iter().any(|fact| must_know_the_living(scope, &fact.link)) {
-            look.living = living::signs();
+        let mut observation = Observation { links, addresses, routes, ..Observation::default() };
+        self.observe_entries(&mut observation, scope)?;
+        observation.sysctls = scope.sysctls.iter().filter_map(|path| sysctl::read(path)).collect();
+        observation.files = scope.files.iter().filter_map(|path| file::read(path)).collect();
+        if observation.links.iter().any(|fact| must_know_the_living(scope, &fact.link)) {
+            observation.living = living::signs();
         }
-        let devices = look.links.iter().filter(|fact| is_in_scope(fact, scope));
+        let devices = observation.links.iter().filter(|fact| is_in_scope(fact, scope));
         self.known = devices.map(|fact| (fact.link.name, fact.index)).collect();
-        self.last =
-            Sizes { routes: look.routes.len(), neighbours: look.neighbours.len(), fdb: look.fdb.len() };
-        Ok(look)
+        self.last = Sizes {
+            routes: observation.routes.len(),
+            neighbours: observation.neighbours.len(),
+            fdb: observation.fdb.len(),
+        };
+        Ok(observation)
     }
 
     /// Adds the neighbours and forwarding entries on the devices of the scope.
-    fn look_at_entries(&mut self, look: &mut Look, scope: &Scope) -> Result<(), LookError> {
-        let devices = look.links.iter().filter(|fact| is_in_scope(fact, scope));
+    fn observe_entries(&mut self, observation: &mut Observation, scope: &Scope) -> Result<(), ObserveError> {
+        let devices = observation.links.iter().filter(|fact| is_in_scope(fact, scope));
         let devices: Vec<_> = devices.map(|fact| (fact.index, fact.link.name)).collect();
         if devices.is_empty() {
             return Ok(());
         }
-        look.neighbours.reserve_exact(self.last.neighbours);
-        look.fdb.reserve_exact(self.last.fdb);
+        observation.neighbours.reserve_exact(self.last.neighbours);
+        observation.fdb.reserve_exact(self.last.fdb);
         for device in devices {
-            neighbour::dump_neighbours(&mut self.socket, device, &mut look.neighbours)
+            neighbour::dump_neighbours(&mut self.socket, device, &mut observation.neighbours)
                 .map_err(because("neighbours"))?;
-            neighbour::dump_fdb(&mut self.socket, device, &mut look.fdb)
+            neighbour::dump_fdb(&mut self.socket, device, &mut observation.fdb)
                 .map_err(because("forwarding entries"))?;
         }
         Ok(())
@@ -101,26 +104,26 @@ impl Linux {
 }
 
 impl Kernel for Linux {
-    fn look(&mut self, scope: &Scope) -> Result<Look, LookError> {
-        let mut look = self.look_without_rules(scope)?;
+    fn observe(&mut self, scope: &Scope) -> Result<Observation, ObserveError> {
+        let mut observation = self.observe_without_rules(scope)?;
         if let Some(system) = scope.system {
             self.rule_scope = scope.rules();
-            look.rules = self.rules().look(system);
+            observation.rules = self.rules().observe(system);
         }
-        Ok(look)
+        Ok(observation)
     }
 
-    fn look_unless(&mut self, scope: &Scope, urgent: Urgent) -> Result<Look, LookError> {
+    fn observe_unless(&mut self, scope: &Scope, urgent: Urgent) -> Result<Observation, ObserveError> {
         let mut spare = match self.spare.take() {
             Some(spare) => spare,
             None => Socket::open().map_err(because("a netlink socket"))?,
         };
         spare.give_way_to(urgent);
         std::mem::swap(&mut self.socket, &mut spare);
-        let look = self.look(scope);
+        let observation = self.observe(scope);
         std::mem::swap(&mut self.socket, &mut spare);
-        self.spare = look.is_ok().then_some(spare);
-        look
+        self.spare = observation.is_ok().then_some(spare);
+        observation
     }
 
     fn apply(&mut self, changes: &[Change]) -> Vec<Failure> {
@@ -163,6 +166,6 @@ fn create(link: Link) -> Change {
     Change::Create(Item::Link(Box::new(link)))
 }
 
-fn because(what: &str) -> impl FnOnce(Refusal) -> LookError {
-    move |why| LookError { what: what.to_owned(), why }
+fn because(what: &str) -> impl FnOnce(NetlinkError) -> ObserveError {
+    move |why| ObserveError { what: what.to_owned(), why }
 }

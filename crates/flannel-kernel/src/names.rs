@@ -2,7 +2,7 @@
 //! same name with another number.
 
 use flannel_plan::link_name::LinkName;
-use flannel_plan::look::LinkFact;
+use flannel_plan::observation::LinkFact;
 
 /// Which device has which number.
 #[derive(Clone, Debug, Default)]

@@ -12,7 +12,7 @@ use crate::abi::{
     NDA_VNI, NLM_F_CREATE, NLM_F_REPLACE, NTF_EXT_LEARNED, NTF_SELF, NUD_PERMANENT, RTM_DELNEIGH,
     RTM_GETNEIGH, RTM_NEWNEIGH,
 };
-use crate::netlink::{Attributes, Outbox, Received, Refusal, Socket, ip, number};
+use crate::netlink::{Attributes, NetlinkError, Outbox, Received, Socket, ip, number};
 
 /// A device of ours, by number and name.
 pub(crate) type Device = (u32, LinkName);
@@ -22,12 +22,16 @@ pub(crate) fn dump_neighbours(
     socket: &mut Socket,
     device: Device,
     into: &mut Vec<Neighbour>,
-) -> Result<(), Refusal> {
+) -> Result<(), NetlinkError> {
     socket.dump(|| on_device(AF_UNSPEC, device.0), into, |message| read_neighbour(message, device))
 }
 
 /// Adds the forwarding entries of a device.
-pub(crate) fn dump_fdb(socket: &mut Socket, device: Device, into: &mut Vec<FdbEntry>) -> Result<(), Refusal> {
+pub(crate) fn dump_fdb(
+    socket: &mut Socket,
+    device: Device,
+    into: &mut Vec<FdbEntry>,
+) -> Result<(), NetlinkError> {
     let first = into.len();
     socket.dump(|| on_device(AF_BRIDGE, device.0), into, |message| read_fdb(message, device))?;
     join_destinations(into, first);

@@ -2,14 +2,14 @@
 //!
 //! Knows nothing of links or routes; [`Socket`] takes an [`Outbox`] of messages and gives what was answered.
 
+mod error;
 mod message;
 mod notices;
-mod refusal;
 mod socket;
 
+pub use error::NetlinkError;
 pub(crate) use message::{Attributes, Outbox, Received, Writer, messages};
 pub(crate) use notices::{Heard, NoticeSocket};
-pub use refusal::Refusal;
 pub(crate) use socket::{MOST_IN_A_CHUNK, Refused, Socket, drain, refusal, set_option};
 
 /// An IP address by the length of its bytes: forwarding entries carry it in a message of no IP family.

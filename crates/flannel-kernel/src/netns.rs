@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
-use crate::netlink::Refusal;
+use crate::netlink::NetlinkError;
 
 /// Which network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,20 +33,20 @@ pub enum NetnsError {
         /// What stands for it.
         path: PathBuf,
         /// Why.
-        why: Refusal,
+        why: NetlinkError,
     },
     /// No new namespace could be made.
     #[error("cannot make a network namespace: {0}")]
-    Make(Refusal),
+    Make(NetlinkError),
     /// No thread could be started.
     #[error("cannot start a thread: {0}")]
-    Thread(Refusal),
+    Thread(NetlinkError),
     /// The namespace of this thread cannot be named, so that there would be no way back to it.
     #[error("cannot open the network namespace of this thread: {0}")]
-    Own(Refusal),
+    Own(NetlinkError),
     /// The namespace cannot be entered.
     #[error("cannot enter a network namespace: {0}")]
-    Visit(Refusal),
+    Visit(NetlinkError),
 }
 
 /// Runs `work` inside a namespace and gives what it gave; a panic in it goes on in the caller.
@@ -93,7 +93,7 @@ fn enter(namespace: &Namespace) -> Result<(), NetnsError> {
 }
 
 fn enter_path(path: &Path) -> Result<(), NetnsError> {
-    let entered = File::open(path).map_err(Refusal::from).and_then(|namespace| {
+    let entered = File::open(path).map_err(NetlinkError::from).and_then(|namespace| {
         Ok(move_into_link_name_space(namespace.as_fd(), Some(LinkNameSpaceType::Network))?)
     });
     entered.map_err(|why| NetnsError::Enter { path: path.to_owned(), why })

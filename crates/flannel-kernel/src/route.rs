@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use flannel_plan::link_name::LinkName;
-use flannel_plan::look::RouteFact;
+use flannel_plan::observation::RouteFact;
 use flannel_plan::state::{Route, RouteKind};
 use ipnet::IpNet;
 use rustix::io::Errno;
@@ -15,10 +15,14 @@ use crate::abi::{
     RTM_NEWROUTE, RTN_BLACKHOLE, RTN_LOCAL, RTN_MULTICAST, RTN_PROHIBIT, RTN_UNICAST, RTNH_F_ONLINK,
 };
 use crate::names::Names;
-use crate::netlink::{Outbox, Received, Refusal, Socket, Writer, ip, number};
+use crate::netlink::{NetlinkError, Outbox, Received, Socket, Writer, ip, number};
 
 /// All routes of the main table, IPv4 first; `expected` is how many there may be.
-pub(crate) fn dump(socket: &mut Socket, names: &Names, expected: usize) -> Result<Vec<RouteFact>, Refusal> {
+pub(crate) fn dump(
+    socket: &mut Socket,
+    names: &Names,
+    expected: usize,
+) -> Result<Vec<RouteFact>, NetlinkError> {
     let mut facts = Vec::with_capacity(expected);
     for family in [AF_INET, AF_INET6] {
         let request = || {
@@ -41,7 +45,7 @@ pub(crate) fn create(outbox: &mut Outbox, route: &Route, link: Option<u32>) {
 }
 
 /// Whether a refused route may be made with [`create_by_a_stepping_stone`].
-pub(crate) fn needs_a_stepping_stone(route: &Route, why: &Refusal) -> bool {
+pub(crate) fn needs_a_stepping_stone(route: &Route, why: &NetlinkError) -> bool {
     why.is(Errno::INVAL) && route.onlink && route.destination.addr().is_ipv6()
 }
 
@@ -54,7 +58,7 @@ pub(crate) fn create_by_a_stepping_stone(
     socket: &mut Socket,
     route: &Route,
     link: u32,
-) -> Result<(), Refusal> {
+) -> Result<(), NetlinkError> {
     let via = route.via.ok_or(Errno::INVAL)?;
     let stone = Route { destination: via.into(), via: None, onlink: false, ..*route };
     let mut requests: [Outbox; 3] = Default::default();

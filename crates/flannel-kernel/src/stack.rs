@@ -17,7 +17,7 @@ use crate::abi::{
 };
 use crate::link::{header, text};
 use crate::listener::Listener;
-use crate::netlink::{Attributes, Outbox, Received, Refusal, Socket, Writer, ip, number};
+use crate::netlink::{Attributes, NetlinkError, Outbox, Received, Socket, Writer, ip, number};
 
 /// A neighbour that has answered: reachable, stale, about to be asked again, or set by hand. One that was only
 /// asked for may not be there.
@@ -73,21 +73,21 @@ pub struct Stack {
 
 impl Stack {
     /// Opens a way to the stack of this thread's namespace.
-    pub fn open() -> Result<Self, Refusal> {
+    pub fn open() -> Result<Self, NetlinkError> {
         Ok(Self { socket: Socket::open()? })
     }
 
     /// The device of a name.
-    pub fn device(&mut self, name: LinkName) -> Result<Option<Device>, Refusal> {
+    pub fn device(&mut self, name: LinkName) -> Result<Option<Device>, NetlinkError> {
         self.find(0, |message| message.text(IFLA_IFNAME, name.as_str()))
     }
 
     /// The device of a number.
-    pub fn device_at(&mut self, index: u32) -> Result<Option<Device>, Refusal> {
+    pub fn device_at(&mut self, index: u32) -> Result<Option<Device>, NetlinkError> {
         self.find(index, |_| ())
     }
 
-    fn find(&mut self, index: u32, write: impl FnOnce(&mut Writer)) -> Result<Option<Device>, Refusal> {
+    fn find(&mut self, index: u32, write: impl FnOnce(&mut Writer)) -> Result<Option<Device>, NetlinkError> {
         let request = Outbox::of(RTM_GETLINK, 0, |message| {
             message.header(&header(index, 0, 0));
             write(message);
@@ -100,7 +100,7 @@ impl Stack {
     }
 
     /// The ports of a bridge.
-    pub fn ports(&mut self, bridge: u32) -> Result<Vec<Device>, Refusal> {
+    pub fn ports(&mut self, bridge: u32) -> Result<Vec<Device>, NetlinkError> {
         let request = || {
             Outbox::of(RTM_GETLINK, 0, |message| {
                 message.header(&header(0, 0, 0));
@@ -117,7 +117,7 @@ impl Stack {
     }
 
     /// The addresses of the neighbours on all devices that were there when they were last heard of.
-    pub fn neighbours(&mut self) -> Result<Vec<IpAddr>, Refusal> {
+    pub fn neighbours(&mut self) -> Result<Vec<IpAddr>, NetlinkError> {
         let mut found = Vec::new();
         // `struct ndmsg` for every family and device
         let request = || Outbox::of(RTM_GETNEIGH, 0, |message| message.header(&[0; 12]));
@@ -126,28 +126,28 @@ impl Stack {
     }
 
     /// Switches a device on.
-    pub fn raise(&mut self, index: u32) -> Result<(), Refusal> {
+    pub fn raise(&mut self, index: u32) -> Result<(), NetlinkError> {
         self.set_flags(index, IFF_UP)
     }
 
     /// Switches a device off.
-    pub fn lower(&mut self, index: u32) -> Result<(), Refusal> {
+    pub fn lower(&mut self, index: u32) -> Result<(), NetlinkError> {
         self.socket.request(Outbox::of(RTM_NEWLINK, 0, |message| message.header(&header(index, 0, IFF_UP))))
     }
 
     /// Lets a device take frames for others, too.
-    pub fn make_promiscuous(&mut self, index: u32) -> Result<(), Refusal> {
+    pub fn make_promiscuous(&mut self, index: u32) -> Result<(), NetlinkError> {
         self.set_flags(index, IFF_PROMISC)
     }
 
-    fn set_flags(&mut self, index: u32, flags: u32) -> Result<(), Refusal> {
+    fn set_flags(&mut self, index: u32, flags: u32) -> Result<(), NetlinkError> {
         self.socket
             .request(Outbox::of(RTM_NEWLINK, 0, |message| message.header(&header(index, flags, flags))))
     }
 
     /// Gives a device a hardware address. A bridge that was given one keeps it when ports come and go, also if
     /// it is the one that it has.
-    pub fn set_mac(&mut self, index: u32, mac: Mac) -> Result<(), Refusal> {
+    pub fn set_mac(&mut self, index: u32, mac: Mac) -> Result<(), NetlinkError> {
         self.socket.request(Outbox::of(RTM_NEWLINK, 0, |message| {
             message.header(&header(index, 0, 0));
             message.attribute(IFLA_ADDRESS, &mac.0);
@@ -155,7 +155,7 @@ impl Stack {
     }
 
     /// Removes a device; with one end of a veth pair the other goes, too. One that is gone is no failure.
-    pub fn remove(&mut self, index: u32) -> Result<(), Refusal> {
+    pub fn remove(&mut self, index: u32) -> Result<(), NetlinkError> {
         let request = Outbox::of(RTM_DELLINK, 0, |message| message.header(&header(index, 0, 0)));
         match self.socket.request(request) {
             Err(why) if why.says_absent() => Ok(()),
@@ -164,7 +164,7 @@ impl Stack {
     }
 
     /// Waits until a device can carry packets, and gives it as it is then, or as it is at the end of the limit.
-    pub fn wait_for_up(&mut self, index: u32, limit: Duration) -> Result<Option<Device>, Refusal> {
+    pub fn wait_for_up(&mut self, index: u32, limit: Duration) -> Result<Option<Device>, NetlinkError> {
         self.wait_for(RTNLGRP_LINK, limit, |stack| {
             let device = stack.device_at(index)?;
             let waits = device.as_ref().is_some_and(|device| device.state != OperState::UP);
@@ -174,7 +174,7 @@ impl Stack {
 
     /// Waits until a device is gone, at most for so long. The one who removes it waits much longer: the kernel
     /// cleans up behind it. To be called in the namespace of the device.
-    pub fn wait_for_absence(&mut self, index: u32, limit: Duration) -> Result<(), Refusal> {
+    pub fn wait_for_absence(&mut self, index: u32, limit: Duration) -> Result<(), NetlinkError> {
         self.wait_for(RTNLGRP_LINK, limit, |stack| {
             Ok(if stack.device_at(index)?.is_some() { Wish::Pending(()) } else { Wish::Granted(()) })
         })
@@ -187,15 +187,15 @@ impl Stack {
         &mut self,
         group: u32,
         limit: Duration,
-        look: impl Fn(&mut Self) -> Result<Wish<T>, Refusal>,
-    ) -> Result<T, Refusal> {
-        if let Wish::Granted(granted) = look(self)? {
+        observe: impl Fn(&mut Self) -> Result<Wish<T>, NetlinkError>,
+    ) -> Result<T, NetlinkError> {
+        if let Wish::Granted(granted) = observe(self)? {
             return Ok(granted);
         }
         let end = Instant::now() + limit;
         let mut listener = Listener::open(group)?;
         loop {
-            match look(self)? {
+            match observe(self)? {
                 Wish::Granted(granted) => return Ok(granted),
                 Wish::Pending(last) if Instant::now() >= end => return Ok(last),
                 Wish::Pending(_) => listener.wait_until(end)?,

@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use flannel_plan::state::Sysctl;
 use rustix::io::Errno;
 
-use crate::netlink::Refusal;
+use crate::netlink::NetlinkError;
 
 /// The setting at a path. One that cannot be read is left out: writing it will tell why.
 pub(crate) fn read(path: &str) -> Option<Sysctl> {
@@ -16,12 +16,12 @@ pub(crate) fn read(path: &str) -> Option<Sysctl> {
 }
 
 /// Sets a setting.
-pub(crate) fn write(sysctl: &Sysctl) -> Result<(), Refusal> {
+pub(crate) fn write(sysctl: &Sysctl) -> Result<(), NetlinkError> {
     set(&sysctl.path, &sysctl.value)
 }
 
 /// Gives the setting at a path below `/proc/sys` a value.
-pub fn set(path: &str, value: &str) -> Result<(), Refusal> {
+pub fn set(path: &str, value: &str) -> Result<(), NetlinkError> {
     let mut file = OpenOptions::new().write(true).open(file(path)?)?;
     // The kernel takes a value only whole, in one write.
     Ok(file.write_all(format!("{value}\n").as_bytes())?)
@@ -32,11 +32,11 @@ pub fn is(path: &str, value: &str) -> bool {
     read(path).is_some_and(|sysctl| *sysctl.value == *value)
 }
 
-fn file(path: &str) -> Result<PathBuf, Refusal> {
+fn file(path: &str) -> Result<PathBuf, NetlinkError> {
     let plain = |part: Component| matches!(part, Component::Normal(_));
     if path.is_empty() || !Path::new(path).components().all(plain) {
         let message = Some("not a path below /proc/sys".into());
-        return Err(Refusal { errno: Errno::INVAL, message });
+        return Err(NetlinkError { errno: Errno::INVAL, message });
     }
     Ok(Path::new("/proc/sys").join(path))
 }

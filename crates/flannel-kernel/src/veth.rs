@@ -12,7 +12,7 @@ use crate::abi::{
     RTM_NEWLINK, VETH_INFO_PEER,
 };
 use crate::link::header;
-use crate::netlink::{Outbox, Refusal, Writer};
+use crate::netlink::{NetlinkError, Outbox, Writer};
 use crate::stack::{self, Device, Stack};
 
 /// A pair to be made: this end switched on, the other end switched off.
@@ -42,7 +42,7 @@ impl Stack {
     ///
     /// The kernel tells it with its answer: a question afterwards would wait for all that a new device sets off.
     /// The other end cannot be switched on by the same request: the kernel would do it before it knows the pair.
-    pub fn create_veth(&mut self, veth: &NewVeth) -> Result<Device, Refusal> {
+    pub fn create_veth(&mut self, veth: &NewVeth) -> Result<Device, NetlinkError> {
         let namespace = veth.peer_namespace.map(|fd| u32::try_from(fd.as_raw_fd()));
         let namespace = namespace.transpose().map_err(|_| Errno::BADF)?;
         let request = Outbox::of(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |message| {

@@ -20,7 +20,7 @@ use crate::abi::{
     RTNLGRP_LINK, RTNLGRP_NEIGH,
 };
 use crate::names::Names;
-use crate::netlink::{Heard, NoticeSocket, Received, Refusal, Socket, messages};
+use crate::netlink::{Heard, NetlinkError, NoticeSocket, Received, Socket, messages};
 use crate::{address, link, neighbour, route};
 
 const GROUPS: [u32; 6] = [
@@ -90,7 +90,7 @@ impl fmt::Display for Notice {
 /// Why the kernel's notices cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot watch the kernel's notices: {0}")]
-pub struct WatchError(#[from] Refusal);
+pub struct WatchError(#[from] NetlinkError);
 
 impl From<Errno> for WatchError {
     fn from(errno: Errno) -> Self {

@@ -13,7 +13,7 @@ use crate::abi::{
     RTAX_ADVMSS, RTAX_MTU, RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR, RTM_NEWLINK, RTM_NEWROUTE, RTN_UNICAST,
     RTNLGRP_IPV6_IFADDR, RTPROT_BOOT,
 };
-use crate::netlink::{Outbox, Received, Refusal, ip, number};
+use crate::netlink::{NetlinkError, Outbox, Received, ip, number};
 use crate::stack::{Stack, Wish};
 use crate::{batch, link};
 
@@ -70,16 +70,16 @@ pub struct Wiring {
 pub enum WiringError {
     /// Not a single request could be made.
     #[error("cannot speak to the kernel: {0}")]
-    Unheard(Refusal),
+    Unheard(NetlinkError),
     /// An address.
     #[error("failed to add IP addr {0}: {1}")]
-    Address(IpNet, Refusal),
+    Address(IpNet, NetlinkError),
     /// To switch the device on.
     #[error("failed to set the device up: {0}")]
-    Raise(Refusal),
+    Raise(NetlinkError),
     /// A route.
     #[error("failed to add route '{0}': {1}")]
-    Route(PodRoute, Refusal),
+    Route(PodRoute, NetlinkError),
 }
 
 /// An address of a device, as found.
@@ -137,7 +137,7 @@ impl Stack {
     }
 
     /// The addresses of a device, IPv4 first.
-    pub fn addresses(&mut self, device: u32) -> Result<Vec<DeviceAddress>, Refusal> {
+    pub fn addresses(&mut self, device: u32) -> Result<Vec<DeviceAddress>, NetlinkError> {
         let mut found = Vec::new();
         for family in [AF_INET, AF_INET6] {
             let [a, b, c, d] = device.to_ne_bytes();
@@ -158,14 +158,14 @@ impl Stack {
         device: u32,
         address: IpNet,
         double_check: DoubleCheck,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), NetlinkError> {
         let mut outbox = Outbox::default();
         write_address(&mut outbox, device, address, double_check);
         self.socket.request(outbox)
     }
 
     /// Takes an address from a device.
-    pub fn remove_address(&mut self, device: u32, address: IpNet) -> Result<(), Refusal> {
+    pub fn remove_address(&mut self, device: u32, address: IpNet) -> Result<(), NetlinkError> {
         self.socket.request(Outbox::of(RTM_DELADDR, 0, |message| {
             message.header(&address_header(address, device));
             message.ip(IFA_LOCAL, address.addr());
@@ -179,7 +179,7 @@ impl Stack {
         &mut self,
         device: u32,
         limit: Duration,
-    ) -> Result<Vec<DeviceAddress>, Refusal> {
+    ) -> Result<Vec<DeviceAddress>, NetlinkError> {
         self.wait_for(RTNLGRP_IPV6_IFADDR, limit, |stack| {
             let mut found = stack.addresses(device)?;
             found.retain(|found| found.doubt != Doubt::None);

@@ -4,7 +4,7 @@
 mod sandbox;
 
 use flannel_plan::diff::Change;
-use flannel_plan::look::AddressFact;
+use flannel_plan::observation::AddressFact;
 use flannel_plan::state::{FdbEntry, Item, Neighbour};
 use sandbox::*;
 
@@ -25,7 +25,7 @@ fn an_ipv4_address_looks_as_go_flannel_makes_it() {
 fn an_ipv6_address_is_usable_at_once() {
     with_flannel_v6_1(|kernel| {
         let wanted = "fd00:244:0:1::/128".parse().unwrap();
-        let found = look(kernel).addresses.into_iter().find(|fact| fact.address == wanted).unwrap();
+        let found = observe(kernel).addresses.into_iter().find(|fact| fact.address == wanted).unwrap();
         let fact = AddressFact {
             link: name("flannel-v6.1"),
             address: wanted,
@@ -51,7 +51,7 @@ fn an_address_that_must_not_be_used_says_so() {
             ip addr add 10.9.0.1/24 dev nic valid_lft 100 preferred_lft 0
             ip addr add 10.0.0.2/24 dev nic
             ip addr add 10.8.0.1 peer 10.8.0.2/32 dev nic");
-        let mut seen: Vec<_> = look(kernel)
+        let mut seen: Vec<_> = observe(kernel)
             .addresses
             .into_iter()
             .filter(|fact| fact.link == name("nic") && !fact.address.to_string().starts_with("fe80"))
@@ -116,11 +116,11 @@ fn an_entry_that_go_flannel_made_gets_our_mark() {
         sh("bridge fdb add 02:00:00:00:00:02 dev flannel.1 dst 10.0.0.2");
         let wanted = fdb("flannel.1", 2, "10.0.0.2");
         assert_eq!(
-            look(kernel).fdb.into_iter().map(Item::Fdb).collect::<Vec<_>>(),
+            observe(kernel).fdb.into_iter().map(Item::Fdb).collect::<Vec<_>>(),
             [unmarked(wanted.clone())]
         );
         apply(kernel, &replace(unmarked(wanted.clone()), wanted.clone()));
-        assert_eq!(look(kernel).fdb.into_iter().map(Item::Fdb).collect::<Vec<_>>(), [wanted]);
+        assert_eq!(observe(kernel).fdb.into_iter().map(Item::Fdb).collect::<Vec<_>>(), [wanted]);
     });
 }
 
@@ -139,7 +139,7 @@ fn a_replace_in_the_way_of_go_takes_our_mark_off_an_entry() {
         apply(kernel, &create(peer(2)));
         sh("bridge fdb replace 02:00:00:00:00:02 dev flannel.1 dst 10.0.0.2");
         let wanted = fdb("flannel.1", 2, "10.0.0.2");
-        assert_eq!(look(kernel).fdb.into_iter().map(Item::Fdb).collect::<Vec<_>>(), [unmarked(wanted)]);
+        assert_eq!(observe(kernel).fdb.into_iter().map(Item::Fdb).collect::<Vec<_>>(), [unmarked(wanted)]);
     });
 }
 
@@ -148,9 +148,9 @@ fn linux_answers_success_to_a_removal_with_a_wrong_destination_and_removes_nothi
     with_flannel_1(|kernel| {
         apply(kernel, &create(peer(2)));
         sh("bridge fdb del 02:00:00:00:00:02 dev flannel.1 dst 9.9.9.9");
-        assert_eq!(look(kernel).fdb.len(), 1);
+        assert_eq!(observe(kernel).fdb.len(), 1);
         apply(kernel, &remove([fdb("flannel.1", 2, "9.9.9.9")]));
-        assert_eq!(look(kernel).fdb, []);
+        assert_eq!(observe(kernel).fdb, []);
     });
 }
 
@@ -158,12 +158,12 @@ fn linux_answers_success_to_a_removal_with_a_wrong_destination_and_removes_nothi
 fn an_entry_with_a_port_of_its_own_has_no_plain_destination_and_is_put_right() {
     with_flannel_1(|kernel| {
         sh("bridge fdb add 02:00:00:00:00:02 dev flannel.1 dst 10.0.0.2 port 99 extern_learn");
-        let found = look(kernel).fdb;
+        let found = observe(kernel).fdb;
         let odd = FdbEntry { link: name("flannel.1"), mac: mac(2), destination: None, marked: true };
         assert_eq!(found, [odd]);
         let wanted = fdb("flannel.1", 2, "10.0.0.2");
         apply(kernel, &replace(Item::Fdb(odd), wanted.clone()));
-        assert_eq!(look(kernel).fdb.into_iter().map(Item::Fdb).collect::<Vec<_>>(), [wanted]);
+        assert_eq!(observe(kernel).fdb.into_iter().map(Item::Fdb).collect::<Vec<_>>(), [wanted]);
     });
 }
 
@@ -173,7 +173,7 @@ fn an_entry_with_two_destinations_is_one_entry_without_a_plain_one() {
         sh("bridge fdb append 00:00:00:00:00:00 dev flannel.1 dst 10.0.0.2
             bridge fdb append 00:00:00:00:00:00 dev flannel.1 dst 10.0.0.3");
         let (link, mac) = (name("flannel.1"), flannel_plan::mac::Mac([0; 6]));
-        assert_eq!(look(kernel).fdb, [FdbEntry { link, mac, destination: None, marked: false }]);
+        assert_eq!(observe(kernel).fdb, [FdbEntry { link, mac, destination: None, marked: false }]);
     });
 }
 
@@ -184,7 +184,7 @@ fn entries_of_a_bridge_that_the_device_is_a_port_of_are_not_the_devices() {
         sh("ip link add br0 type bridge && ip link set br0 up && ip link set flannel.1 master br0
             bridge fdb add 02:00:00:00:00:77 dev flannel.1 master static");
         let [entry, ..] = peer(2);
-        assert_eq!(look(kernel).fdb.into_iter().map(Item::Fdb).collect::<Vec<_>>(), [entry]);
+        assert_eq!(observe(kernel).fdb.into_iter().map(Item::Fdb).collect::<Vec<_>>(), [entry]);
     });
 }
 
@@ -193,7 +193,7 @@ fn our_protocol_on_a_neighbour_survives_a_replace_in_the_way_of_go() {
     with_flannel_1(|kernel| {
         apply(kernel, &create(peer(2)));
         sh("ip neigh replace 10.244.2.0 lladdr 02:00:00:00:00:09 dev flannel.1 nud permanent");
-        let found: Vec<_> = look(kernel).neighbours.into_iter().map(Item::Neighbour).collect();
+        let found: Vec<_> = observe(kernel).neighbours.into_iter().map(Item::Neighbour).collect();
         assert_eq!(found, [neighbour("flannel.1", "10.244.2.0", 9)]);
     });
 }
@@ -205,9 +205,9 @@ fn a_neighbour_that_go_flannel_made_gets_our_protocol_in_one_step() {
         let wanted = neighbour("flannel.1", "10.244.2.0", 2);
         let Item::Neighbour(ours) = wanted else { panic!("{wanted}") };
         let theirs = Neighbour { protocol: 0, ..ours };
-        assert_eq!(look(kernel).neighbours, [theirs]);
+        assert_eq!(observe(kernel).neighbours, [theirs]);
         apply(kernel, &replace(Item::Neighbour(theirs), wanted));
-        assert_eq!(look(kernel).neighbours, [ours]);
+        assert_eq!(observe(kernel).neighbours, [ours]);
     });
 }
 
@@ -216,7 +216,7 @@ fn neighbours_that_are_not_permanent_or_not_on_our_devices_are_not_found() {
     with_flannel_1(|kernel| {
         sh("ip neigh add 10.244.9.0 lladdr 02:00:00:00:00:09 dev flannel.1 nud reachable
             ip neigh add 10.0.0.9 lladdr 02:00:00:00:00:09 dev nic nud permanent");
-        assert_eq!(look(kernel).neighbours, []);
+        assert_eq!(observe(kernel).neighbours, []);
     });
 }
 
@@ -226,7 +226,7 @@ fn a_device_with_our_mark_is_looked_at_under_any_name() {
         apply(kernel, &create(peer(2)));
         sh("ip link set flannel.1 down && ip link set flannel.1 name old.1 && ip link set old.1 up");
         assert_eq!(
-            look(kernel).fdb.into_iter().map(Item::Fdb).collect::<Vec<_>>(),
+            observe(kernel).fdb.into_iter().map(Item::Fdb).collect::<Vec<_>>(),
             [fdb("old.1", 2, "10.0.0.2")]
         );
     });

@@ -4,7 +4,7 @@
 mod sandbox;
 
 use flannel_kernel::fake::Fake;
-use flannel_kernel::{Kernel, Refusal};
+use flannel_kernel::{Kernel, NetlinkError};
 use flannel_plan::diff::Change;
 use flannel_plan::state::{Item, Link};
 use rustix::io::Errno;
@@ -47,14 +47,14 @@ fn the_fake_and_linux_are_left_with_the_same_after_the_same_changes() {
     ];
     for deed in deeds {
         with_a_nic(|linux| {
-            let mut fake = Fake::new(look(linux));
+            let mut fake = Fake::new(observe(linux));
             for changes in [create(both_families()), deed.clone()] {
                 apply(linux, &changes);
                 assert_eq!(fake.apply(&changes), []);
             }
             // The kernel makes a route to an IPv6 address by itself; the fake does not.
             let expected: Vec<_> = ours(linux).into_iter().filter(|item| !is_connected(item)).collect();
-            assert_eq!(ours_in(fake.look(&scope()).unwrap()), expected, "{deed:?}");
+            assert_eq!(ours_in(fake.observe(&scope()).unwrap()), expected, "{deed:?}");
         });
     }
 }
@@ -68,10 +68,10 @@ fn a_refused_change_is_not_made_and_says_why() {
     let mut fake = Fake::default();
     let [entry, ..] = peer(2);
     let own = link(flannel_1());
-    fake.refuses.insert(entry.key(), Refusal::from(Errno::PERM));
+    fake.refuses.insert(entry.key(), NetlinkError::from(Errno::PERM));
     let failures = fake.apply(&create([own.clone(), entry.clone()]));
     let told: Vec<_> = failures.iter().map(|failure| failure.why.to_string()).collect();
     assert_eq!(told, [format!("cannot create {entry}: Operation not permitted")]);
     assert_eq!(fake.made, create([own.clone()]));
-    assert_eq!(ours_in(fake.look(&scope()).unwrap()), [own]);
+    assert_eq!(ours_in(fake.observe(&scope()).unwrap()), [own]);
 }

@@ -7,12 +7,12 @@ use std::net::UdpSocket;
 
 use flannel_kernel::Kernel;
 use flannel_plan::diff::Change;
-use flannel_plan::look::LinkFact;
+use flannel_plan::observation::LinkFact;
 use flannel_plan::state::{Item, Link, LinkKind, Sysctl};
 use sandbox::*;
 
 fn found(kernel: &mut flannel_kernel::Linux, device: &str) -> Option<LinkFact> {
-    look(kernel).links.into_iter().find(|fact| fact.link.name == name(device))
+    observe(kernel).links.into_iter().find(|fact| fact.link.name == name(device))
 }
 
 /// A device with one peer, whose index is returned.
@@ -98,7 +98,7 @@ fn both_families_have_a_device_with_one_vni_and_port() {
 fn devices_of_others_are_found_with_their_kind() {
     with_a_nic(|kernel| {
         sh("ip link add br0 type bridge && ip link set br0 alias 'somebody else'");
-        let facts = look(kernel).links;
+        let facts = observe(kernel).links;
         let seen: Vec<_> = facts
             .iter()
             .map(|fact| {
@@ -270,14 +270,14 @@ fn a_port_that_another_program_has_is_named() {
 fn a_device_is_tried_beside_the_one_in_use_and_nothing_of_it_stays() {
     with_a_nic(|kernel| {
         with_a_peer(kernel);
-        let before = look(kernel);
+        let before = observe(kernel);
         let other = flannel_1_but(|link| vxlan(link).port = 4790);
         assert_eq!(kernel.try_link(&other), Ok(()));
-        assert_eq!(look(kernel), before);
+        assert_eq!(observe(kernel), before);
         let _taken = UdpSocket::bind("0.0.0.0:4790").unwrap();
         let why = kernel.try_link(&other).unwrap_err();
         assert_eq!(why.to_string(), "cannot bring flannel.1 up: UDP port 4790 is in use by another program");
-        assert_eq!(look(kernel), before);
+        assert_eq!(observe(kernel), before);
     });
 }
 
@@ -285,7 +285,7 @@ fn a_device_is_tried_beside_the_one_in_use_and_nothing_of_it_stays() {
 fn a_device_of_our_name_and_another_kind_is_named_and_left_alone() {
     with_a_nic(|kernel| {
         sh("ip link add flannel.1 type bridge");
-        let before = look(kernel);
+        let before = observe(kernel);
         let taken = "cannot create flannel.1: a bridge of that name exists";
         let hint = Some("remove it with `ip link del flannel.1`, or choose another VNI".to_owned());
         let own = Item::Link(Box::new(flannel_1()));
@@ -295,7 +295,7 @@ fn a_device_of_our_name_and_another_kind_is_named_and_left_alone() {
         let theirs = before.links.iter().find(|fact| fact.link.name == name("flannel.1")).unwrap();
         let replacement = Change::Replace { from: link(theirs.link.clone()), to: own };
         assert_eq!(complaint(kernel, replacement), (taken.replace("create", "replace"), hint));
-        assert_eq!(look(kernel), before);
+        assert_eq!(observe(kernel), before);
     });
 }
 
@@ -393,7 +393,7 @@ fn a_device_that_took_the_name_since_the_look_is_neither_altered_nor_removed() {
     ];
     for (other, change) in OTHERS.iter().flat_map(|other| changes.iter().map(move |change| (other, change))) {
         with_flannel_1(|kernel| {
-            look(kernel);
+            observe(kernel);
             sh(&format!("ip link del flannel.1; {other}"));
             let before = lines("ip -d link show flannel.1");
             let (why, hint) = complaint(kernel, change.clone());
@@ -408,7 +408,7 @@ fn a_device_that_took_the_name_since_the_look_is_neither_altered_nor_removed() {
 fn what_belongs_on_our_device_is_not_put_on_one_that_took_its_name() {
     for other in OTHERS {
         with_flannel_1(|kernel| {
-            look(kernel);
+            observe(kernel);
             sh(&format!("ip link del flannel.1; {other}; ip link set flannel.1 up"));
             sh("sysctl -qw net.ipv6.conf.flannel/1.accept_ra=1");
             let setting = Item::Sysctl(Box::new(Sysctl {

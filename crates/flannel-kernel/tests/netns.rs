@@ -9,7 +9,7 @@ use std::process::{Child, Command};
 
 use flannel_kernel::netns::{Namespace, NetnsError, is_another_kind, run_inside};
 use flannel_kernel::{Kernel, Linux};
-use flannel_plan::look::Scope;
+use flannel_plan::observation::Scope;
 use rustix::thread::UnshareFlags;
 use sandbox::*;
 
@@ -32,8 +32,8 @@ fn sleeper() -> Sleeper {
 }
 
 fn devices() -> Vec<String> {
-    let look = Linux::open().unwrap().look(&Scope::default()).unwrap();
-    look.links.iter().map(|fact| fact.link.name.to_string()).collect()
+    let observation = Linux::open().unwrap().observe(&Scope::default()).unwrap();
+    observation.links.iter().map(|fact| fact.link.name.to_string()).collect()
 }
 
 #[test]

@@ -34,12 +34,12 @@ fn creating_again_what_is_there_changes_nothing() {
 #[test]
 fn what_is_removed_leaves_nothing() {
     with_a_nic(|kernel| {
-        let before = look(kernel);
+        let before = observe(kernel);
         let mut items = node_with_one_peer();
         apply(kernel, &create(items.clone()));
         items.reverse();
         apply(kernel, &remove(items.clone()));
-        assert_eq!(look(kernel), before);
+        assert_eq!(observe(kernel), before);
         apply(kernel, &remove(items));
     });
 }

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use flannel_kernel::{Kernel, Linux, Urgent};
 use flannel_plan::diff::Change;
-use flannel_plan::look::RouteFact;
+use flannel_plan::observation::RouteFact;
 use flannel_plan::state::{Item, PROTOCOL_BOOT, Route, RouteKind};
 use sandbox::*;
 
 fn routes_to(kernel: &mut Linux, destination: &str) -> Vec<RouteFact> {
     let destination = destination.parse().unwrap();
-    look(kernel).routes.into_iter().filter(|fact| fact.route.destination == destination).collect()
+    observe(kernel).routes.into_iter().filter(|fact| fact.route.destination == destination).collect()
 }
 
 fn plain(item: Item) -> RouteFact {
@@ -149,7 +149,7 @@ fn routes_of_others_are_found_as_they_are() {
             fact(route("fd00:4::/64", Unicast, Some("fd00::2"), nic, boot), 5, None),
             fact(route("fd00::/64", Unicast, None, nic, 2), 256, None),
         ];
-        let mut found = look(kernel).routes;
+        let mut found = observe(kernel).routes;
         found.sort_by_key(|fact| fact.route.destination.to_string().replace("::/0", ":"));
         assert_eq!(found, expected);
     });
@@ -169,21 +169,21 @@ fn routes_without_a_tunnel_are_made_and_removed() {
             direct("fd00:244:0:2::/64", Some("fd00::2")),
             direct("fd00:244:0:3::/64", None),
         ];
-        let before = look(kernel);
+        let before = observe(kernel);
         apply(kernel, &create(items.clone()));
         for item in items.clone() {
             let Item::Route(route) = item else { panic!("{item}") };
             assert_eq!(routes_to(kernel, &route.destination.to_string()), [plain(item)]);
         }
         apply(kernel, &remove(items));
-        assert_eq!(look(kernel), before);
+        assert_eq!(observe(kernel), before);
     });
 }
 
 #[test]
 fn blackhole_routes_are_made_and_removed_in_both_families() {
     with_a_nic(|kernel| {
-        let before = look(kernel);
+        let before = observe(kernel);
         let items = ["10.244.1.0/24", "fd00:244:0:1::/64"].map(|destination| {
             let Item::Route(base) = route("nic", destination, "10.0.0.2") else { panic!("a route") };
             Item::Route(Route { kind: RouteKind::Blackhole, via: None, link: None, onlink: false, ..base })
@@ -192,7 +192,7 @@ fn blackhole_routes_are_made_and_removed_in_both_families() {
         assert_eq!(routes_to(kernel, "10.244.1.0/24"), [plain(items[0].clone())]);
         assert_eq!(routes_to(kernel, "fd00:244:0:1::/64"), [plain(items[1].clone())]);
         apply(kernel, &remove(items));
-        assert_eq!(look(kernel), before);
+        assert_eq!(observe(kernel), before);
     });
 }
 
@@ -239,10 +239,10 @@ fn no_route_leads_to_an_address_of_the_host_and_its_successor_keeps_what_the_dev
 fn a_route_through_a_cable_that_is_out_is_the_same_route() {
     with_a_nic(|kernel| {
         sh("ip route add default via 10.0.0.254 && ip -6 route add default via fd00::fe");
-        let before = look(kernel).routes;
+        let before = observe(kernel).routes;
         sh("ip link set far down");
         until("the kernel has noticed", || sh("ip route show default").contains("linkdown"));
-        assert_eq!(look(kernel).routes, before);
+        assert_eq!(observe(kernel).routes, before);
     });
 }
 
@@ -258,15 +258,15 @@ fn a_look_gives_way_in_the_middle_and_the_next_one_is_whole() {
             let asked = Arc::clone(&asked);
             Arc::new(move || asked.fetch_add(1, Ordering::Relaxed) >= limit)
         };
-        let whole = kernel.look_unless(&scope(), count(usize::MAX)).unwrap().routes;
+        let whole = kernel.observe_unless(&scope(), count(usize::MAX)).unwrap().routes;
         assert!(whole.len() > 5000);
         let questions = asked.swap(0, Ordering::Relaxed);
         for limit in [0, questions / 2] {
-            let given_up = kernel.look_unless(&scope(), count(limit)).map(drop).unwrap_err();
+            let given_up = kernel.observe_unless(&scope(), count(limit)).map(drop).unwrap_err();
             assert!(given_up.gave_way(), "{given_up}");
             assert_eq!(asked.swap(0, Ordering::Relaxed), limit + 1);
-            let again = kernel.look_unless(&scope(), Arc::new(|| false)).unwrap().routes;
-            assert!(again == whole && look(kernel).routes == whole);
+            let again = kernel.observe_unless(&scope(), Arc::new(|| false)).unwrap().routes;
+            assert!(again == whole && observe(kernel).routes == whole);
         }
     });
 }

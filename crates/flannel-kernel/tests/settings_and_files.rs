@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use flannel_kernel::{Kernel, Linux};
 use flannel_plan::diff::Change;
-use flannel_plan::look::Scope;
+use flannel_plan::observation::Scope;
 use flannel_plan::state::{File, Item, Sysctl};
 use rustix::thread::{CapabilitySet, UnshareFlags};
 use sandbox::*;
@@ -34,7 +34,7 @@ fn with_a_small_disk(test: impl FnOnce(&mut Linux) + Send) {
 
 fn found(kernel: &mut Linux, path: &str) -> Vec<Item> {
     let scope = Scope { files: vec![path.into()], ..Scope::default() };
-    kernel.look(&scope).unwrap().files.into_iter().map(|file| Item::File(Box::new(file))).collect()
+    kernel.observe(&scope).unwrap().files.into_iter().map(|file| Item::File(Box::new(file))).collect()
 }
 
 #[test]
@@ -44,7 +44,7 @@ fn a_setting_is_written_and_read_back_in_its_namespace() {
         let scope = Scope { sysctls: vec![path.into(), "net/no/such".into()], ..Scope::default() };
         apply(kernel, &[Change::Create(sysctl(path, "0"))]);
         let Item::Sysctl(expected) = sysctl(path, "0") else { panic!("a sysctl") };
-        assert_eq!(kernel.look(&scope).unwrap().sysctls, [*expected]);
+        assert_eq!(kernel.observe(&scope).unwrap().sysctls, [*expected]);
         apply(kernel, &replace(sysctl(path, "0"), sysctl(path, "1")));
         assert_eq!(sh("cat /proc/sys/net/ipv6/conf/nic/accept_ra"), "1\n");
         apply(kernel, &remove([sysctl(path, "1")]));

@@ -191,9 +191,9 @@ impl Lab {
         &self,
         what: &str,
         limit: Duration,
-        look: impl FnMut() -> std::result::Result<T, String>,
+        observation: impl FnMut() -> std::result::Result<T, String>,
     ) -> Result<T> {
-        self.interrupt.wait_for(what, limit, look)
+        self.interrupt.wait_for(what, limit, observation)
     }
 
     fn no_machine(&self, name: &str, known: String) -> LabError {

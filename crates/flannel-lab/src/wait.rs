@@ -35,12 +35,12 @@ impl Interrupt {
         &self,
         what: &str,
         limit: Duration,
-        mut look: impl FnMut() -> std::result::Result<T, String>,
+        mut observe: impl FnMut() -> std::result::Result<T, String>,
     ) -> Result<T> {
         let start = Instant::now();
         loop {
             self.check()?;
-            match look() {
+            match observe() {
                 Ok(found) => return Ok(found),
                 Err(last) if start.elapsed() >= limit => {
                     return Err(LabError::Timeout { what: what.to_owned(), limit, last });
@@ -51,13 +51,13 @@ impl Interrupt {
     }
 }
 
-/// Looks until `look` finds what it wants; after `limit` the last thing it said instead becomes the error.
+/// Looks until `observe` finds what it wants; after `limit` the last thing it said instead becomes the error.
 pub fn wait_for<T>(
     what: &str,
     limit: Duration,
-    look: impl FnMut() -> std::result::Result<T, String>,
+    observe: impl FnMut() -> std::result::Result<T, String>,
 ) -> Result<T> {
-    Interrupt::default().wait_for(what, limit, look)
+    Interrupt::default().wait_for(what, limit, observe)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 mod backend;
 mod faults;
 pub(crate) mod fields;
-mod keep_source;
+mod non_masquerade_cidrs;
 mod pod_network;
 
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ pub struct NetworkConfig {
     pub nftables: bool,
     /// Where pods keep their address although it is outside of the pod network.
     #[serde(default)]
-    pub keep_source: Vec<IpNet>,
+    pub non_masquerade_cidrs: Vec<IpNet>,
     /// How packets get from node to node.
     pub backend: Backend,
 }
@@ -128,11 +128,11 @@ impl NetworkConfig {
             fields.note("EnableIPv4", "true, or EnableIPv6 true: no address family is on");
         }
         let nftables = fields.flag("EnableNFTables", false);
-        let keep_source = keep_source::read(&mut fields);
+        let non_masquerade_cidrs = non_masquerade_cidrs::read(&mut fields);
         let backend = backend::read(&mut fields, &families);
         match (backend, fields.into_faults()) {
             (Ok(backend), faults) if faults.is_empty() => {
-                Ok(Self { networks, nftables, keep_source, backend })
+                Ok(Self { networks, nftables, non_masquerade_cidrs, backend })
             }
             (_, faults) => Err(ConfigFaults(faults)),
         }

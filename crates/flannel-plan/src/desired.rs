@@ -12,8 +12,8 @@ use crate::firewall;
 use crate::inputs::{Inputs, NodeOptions};
 use crate::lease::Lease;
 use crate::link_name::LinkName;
-use crate::look::Scope;
-use crate::peers::{self, Newcomer, Refusal, Why};
+use crate::observation::Scope;
+use crate::peers::{self, IgnoredLease, Newcomer, Why};
 use crate::state::{File, Item, State};
 use crate::subnet_env::SubnetEnv;
 
@@ -25,7 +25,7 @@ pub struct Plan {
     /// How many peers are followed.
     pub peers: usize,
     /// The leases that are not followed.
-    pub refused: Vec<Refusal>,
+    pub refused: Vec<IgnoredLease>,
     /// The leases that rank behind the others when the next plan is made.
     pub newcomers: Vec<Newcomer>,
     /// What is odd, and what was done about it.
@@ -36,7 +36,7 @@ impl Plan {
     /// The devices of others without which peers that are refused could be followed.
     pub fn obstacles(&self, inputs: &Inputs) -> BTreeSet<LinkName> {
         let routers = |router| inputs.routes.iter().filter(move |route| route.via == Some(router));
-        let of = |refusal: &Refusal| match &refusal.why {
+        let of = |refusal: &IgnoredLease| match &refusal.why {
             Why::Connected(_, link) => vec![*link],
             Why::CoversHost(router) => routers(*router).filter_map(|route| route.link).collect(),
             _ => Vec::new(),
@@ -51,7 +51,7 @@ pub struct Draft {
     items: Vec<Item>,
     peers: usize,
     /// The leases that are not followed.
-    pub refused: Vec<Refusal>,
+    pub refused: Vec<IgnoredLease>,
     newcomers: Vec<Newcomer>,
     /// What is odd, and what was done about it.
     pub warnings: Vec<String>,

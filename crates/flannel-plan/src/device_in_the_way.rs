@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::family::Family;
 use crate::link_name::LinkName;
-use crate::look::{Look, Scope};
+use crate::observation::{Observation, Scope};
 use crate::ownership::owned_links;
 use crate::state::{Link, LinkKind, Vxlan};
 
@@ -66,9 +66,9 @@ impl fmt::Display for InTheWay {
 }
 
 /// The first device of somebody else that stands in the way.
-pub fn in_the_way(wanted: &[Link], scope: &Scope, look: &Look) -> Option<InTheWay> {
-    let ours = owned_links(scope, look);
-    let theirs = || look.links.iter().map(|fact| &fact.link).filter(|link| !ours.contains(&link.name));
+pub fn in_the_way(wanted: &[Link], scope: &Scope, observation: &Observation) -> Option<InTheWay> {
+    let ours = owned_links(scope, observation);
+    let theirs = || observation.links.iter().map(|fact| &fact.link).filter(|link| !ours.contains(&link.name));
     wanted.iter().find_map(|want| theirs().find_map(|other| contest(want, other)))
 }
 
@@ -91,9 +91,9 @@ fn contest(want: &Link, other: &Link) -> Option<InTheWay> {
 
 /// The devices whose making may fail for a reason that no look shows: the kernel lacks the kind, or a program has
 /// the port. Where a device of ours has the port already, neither can be.
-pub fn untried(wanted: &[Link], scope: &Scope, look: &Look) -> Vec<Link> {
-    let ours = owned_links(scope, look);
-    let up: Vec<&Vxlan> = look
+pub fn untried(wanted: &[Link], scope: &Scope, observation: &Observation) -> Vec<Link> {
+    let ours = owned_links(scope, observation);
+    let up: Vec<&Vxlan> = observation
         .links
         .iter()
         .filter(|fact| fact.link.up && ours.contains(&fact.link.name))
@@ -120,8 +120,8 @@ fn is_same_socket(a: &Vxlan, b: &Vxlan) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::look::LinkFact;
     use crate::mac::Mac;
+    use crate::observation::LinkFact;
 
     const PORT: u16 = 8472;
 
@@ -137,9 +137,9 @@ mod tests {
         link
     }
 
-    fn look(links: &[Link]) -> Look {
+    fn observe(links: &[Link]) -> Observation {
         let fact = |link: &Link| LinkFact { index: 1, link: link.clone(), running: true, loopback: false };
-        Look { links: links.iter().map(fact).collect(), ..Look::default() }
+        Observation { links: links.iter().map(fact).collect(), ..Observation::default() }
     }
 
     fn scope() -> Scope {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn said(want: Link, there: &[Link]) -> Option<String> {
-        in_the_way(&[want], &scope(), &look(there)).map(|device| device.to_string())
+        in_the_way(&[want], &scope(), &observe(there)).map(|device| device.to_string())
     }
 
     #[test]
@@ -191,7 +191,7 @@ mod tests {
     fn only_a_port_that_no_device_of_ours_has_must_be_tried() {
         let ours = Link { alias: "flanneld x".into(), ..tunnel("flannel.1", 1, PORT) };
         let (same, other) = (tunnel("flannel.7", 7, PORT), tunnel("flannel.7", 7, 4790));
-        let tried = |want: Link, there: Link| untried(&[want], &scope(), &look(&[there])).len();
+        let tried = |want: Link, there: Link| untried(&[want], &scope(), &observe(&[there])).len();
         assert_eq!(tried(same.clone(), ours.clone()), 0);
         assert_eq!(tried(with_gbp(same.clone()), ours.clone()), 0, "a trial would clash with our own");
         assert_eq!(tried(other, ours.clone()), 1);

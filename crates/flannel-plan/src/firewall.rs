@@ -8,7 +8,7 @@ use crate::config::Backend;
 use crate::family::{ByFamily, Family};
 use crate::inputs::Inputs;
 use crate::mark::write_networks;
-use crate::rules::wish::{PodNet, Tunnel, Wish, desired};
+use crate::rules::spec::{PodNet, Spec, Tunnel, desired};
 use crate::rules::{SourcePorts, System};
 use crate::state::{Item, PROTOCOL, Route, RouteKind};
 
@@ -27,18 +27,18 @@ pub struct Firewall {
 
 /// The tables with the node's rules.
 pub(crate) fn rules(inputs: &Inputs) -> Vec<Item> {
-    let tables = wish(inputs).map(|wish| desired(&wish)).unwrap_or_default();
+    let tables = spec(inputs).map(|spec| desired(&spec)).unwrap_or_default();
     tables.into_iter().map(|table| Item::Rules(Box::new(table))).collect()
 }
 
-fn wish(inputs: &Inputs) -> Option<Wish> {
+fn spec(inputs: &Inputs) -> Option<Spec> {
     let Inputs { node, config, own, firewall, .. } = inputs;
     let mut networks = ByFamily::default();
     for (family, pods) in config.networks.iter() {
         let net = own.subnets.get(family).map(|node| PodNet { cluster: pods.network, node: *node });
         *networks.slot(family) = net;
     }
-    Some(Wish {
+    Some(Spec {
         system: firewall.system?,
         instance: match &*node.folder {
             "" => node.subnet_file.clone(),
@@ -46,7 +46,7 @@ fn wish(inputs: &Inputs) -> Option<Wish> {
         },
         networks,
         masquerade: if node.ip_masq { firewall.source_ports } else { ByFamily::default() },
-        keep_source: config.keep_source.clone(),
+        non_masquerade_cidrs: config.non_masquerade_cidrs.clone(),
         forward: node.forward_rules,
         untracked: untracked(inputs),
     })

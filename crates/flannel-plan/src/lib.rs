@@ -1,7 +1,7 @@
 //! Decides, from plain data, what a flannel node should look like.
 //!
 //! Nothing here reads a file, asks the kernel, looks at a clock or throws dice: every function takes values
-//! and gives values. `flannel-kernel` says what is there ([`look::Look`]), `flannel-leases` says who is there
+//! and gives values. `flannel-kernel` says what is there ([`observation::Observation`]), `flannel-leases` says who is there
 //! ([`lease::Lease`]), and this crate turns both into a [`state::State`] to be reached and the
 //! [`diff::Change`]s that reach it.
 
@@ -11,6 +11,7 @@ pub mod backend;
 mod backend_data;
 pub mod config;
 pub mod config_change;
+pub mod delta;
 pub mod desired;
 pub mod device_in_the_way;
 pub mod diff;
@@ -20,12 +21,11 @@ pub mod inputs;
 pub mod lease;
 pub mod lease_list;
 pub mod link_name;
-pub mod look;
 pub mod mac;
 pub mod mark;
 pub mod masq_agent;
-pub mod news;
 mod number;
+pub mod observation;
 pub mod ownership;
 pub mod peers;
 pub mod pod_bridge;

@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use crate::config::NetworkConfig;
 use crate::inputs::NodeOptions;
 use crate::rules::observed::tag;
-use crate::rules::wish::hash;
+use crate::rules::spec::hash;
 
 /// The first word of the mark on every device of ours; the rest names the instance.
 pub const ALIAS_PREFIX: &str = "flanneld ";

@@ -1,6 +1,6 @@
 //! ip-masq-agent: what leaves a node gets the node's address, except to networks that a file names.
 //!
-//! [`config`] reads the file, [`wish`] says the rules once, [`iptables`] spells them as the original does;
+//! [`config`] reads the file, [`spec`] says the rules once, [`iptables`] spells them as the original does;
 //! `flannel-kernel` speaks nftables and compares with what is there.
 
 pub mod cidr;
@@ -8,4 +8,4 @@ pub mod config;
 pub mod duration;
 pub mod iptables;
 pub mod ports;
-pub mod wish;
+pub mod spec;

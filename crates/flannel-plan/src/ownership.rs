@@ -13,10 +13,10 @@ use serde::{Deserialize, Serialize};
 use crate::family::Family;
 use crate::inputs::HostRoute;
 use crate::link_name::LinkName;
-use crate::look::{AddressFact, Look, RouteFact, Scope};
 use crate::mac::Mac;
 use crate::mark::{Mark, sign_of_life};
-use crate::rules::found::Blind;
+use crate::observation::{AddressFact, Observation, RouteFact, Scope};
+use crate::rules::found::Unreadable;
 use crate::rules::observed as rules;
 use crate::state::{
     Address, FdbEntry, Item, Key, Link, LinkKind, Neighbour, PROTOCOL, PROTOCOL_BOOT, PROTOCOL_KERNEL, State,
@@ -33,63 +33,79 @@ pub struct Observed {
     /// The routes of the host that are none of ours.
     pub routes: Vec<HostRoute>,
     /// Where rules could not be looked at.
-    pub blind: Vec<Blind>,
+    pub unreadable: Vec<Unreadable>,
 }
 
 /// Sorts what was found by whose it is.
-pub fn observed(scope: &Scope, look: &Look) -> Observed {
-    let sorter = Sorter { scope, links: owned_links(scope, look), others: links_of_others(scope, look) };
-    let (mut ours, mut foreign) = (Vec::with_capacity(3 * look.routes.len()), Vec::new());
+pub fn observed(scope: &Scope, observation: &Observation) -> Observed {
+    let sorter =
+        Sorter { scope, links: owned_links(scope, observation), others: links_of_others(scope, observation) };
+    let (mut ours, mut foreign) = (Vec::with_capacity(3 * observation.routes.len()), Vec::new());
     let mut put = |is_ours: bool, item: Item| {
         if is_ours { &mut ours } else { &mut foreign }.push(item);
     };
-    for fact in look.links.iter().filter(|fact| sorter.concerns_link(&fact.link)) {
+    for fact in observation.links.iter().filter(|fact| sorter.concerns_link(&fact.link)) {
         put(sorter.links.contains(&fact.link.name), Item::Link(Box::new(fact.link.clone())));
     }
-    for fact in look.addresses.iter().filter(|fact| sorter.concerns_address(fact)) {
+    for fact in observation.addresses.iter().filter(|fact| sorter.concerns_address(fact)) {
         let item = Item::Address(Address { link: fact.link, address: fact.address });
         put(sorter.in_networks(fact.address), item);
     }
     let on_ours = |sysctl: &&Sysctl| sysctl.link().is_none_or(|link| sorter.links.contains(&link));
-    look.sysctls.iter().filter(on_ours).for_each(|sysctl| put(true, Item::Sysctl(Box::new(sysctl.clone()))));
-    look.files.iter().for_each(|file| put(true, Item::File(Box::new(file.clone()))));
+    observation
+        .sysctls
+        .iter()
+        .filter(on_ours)
+        .for_each(|sysctl| put(true, Item::Sysctl(Box::new(sysctl.clone()))));
+    observation.files.iter().for_each(|file| put(true, Item::File(Box::new(file.clone()))));
     let mut peers = BTreeSet::new();
-    for neighbour in look.neighbours.iter().filter(|neighbour| sorter.links.contains(&neighbour.link)) {
+    for neighbour in observation.neighbours.iter().filter(|neighbour| sorter.links.contains(&neighbour.link))
+    {
         let is_ours = sorter.owns_neighbour(neighbour);
         if is_ours {
             peers.insert((neighbour.link, neighbour.mac));
         }
         put(is_ours, Item::Neighbour(*neighbour));
     }
-    for entry in look.fdb.iter().filter(|entry| sorter.links.contains(&entry.link)) {
+    for entry in observation.fdb.iter().filter(|entry| sorter.links.contains(&entry.link)) {
         put(owns_fdb(entry, &peers), Item::Fdb(*entry));
     }
-    for fact in look.routes.iter().filter(|fact| sorter.concerns_route(fact)) {
+    for fact in observation.routes.iter().filter(|fact| sorter.concerns_route(fact)) {
         put(sorter.owns_route(fact), Item::Route(fact.route));
     }
-    let tables = rules::observed(&scope.rules(), &look.rules.tables);
+    let tables = rules::observed(&scope.rules(), &observation.rules.tables);
     tables.into_iter().for_each(|table| put(true, Item::Rules(Box::new(table))));
-    let routes = look.routes.iter().filter(|fact| sorter.is_host_route(fact)).map(host_route).collect();
-    Observed { ours: ours.into_iter().collect(), foreign, routes, blind: look.rules.blind.clone() }
+    let routes =
+        observation.routes.iter().filter(|fact| sorter.is_host_route(fact)).map(host_route).collect();
+    Observed {
+        ours: ours.into_iter().collect(),
+        foreign,
+        routes,
+        unreadable: observation.rules.unreadable.clone(),
+    }
 }
 
 /// The devices of this instance: by our mark, or by name where no other instance that lives has marked it.
-pub(crate) fn owned_links(scope: &Scope, look: &Look) -> BTreeSet<LinkName> {
-    let links = look.links.iter().map(|fact| &fact.link);
+pub(crate) fn owned_links(scope: &Scope, observation: &Observation) -> BTreeSet<LinkName> {
+    let links = observation.links.iter().map(|fact| &fact.link);
     links
-        .filter(|link| matches!(link.kind, LinkKind::Vxlan(_)) && owns_link(scope, look, link))
+        .filter(|link| matches!(link.kind, LinkKind::Vxlan(_)) && owns_link(scope, observation, link))
         .map(|link| link.name)
         .collect()
 }
 
 /// The devices that another flanneld on this host has marked.
-fn links_of_others(scope: &Scope, look: &Look) -> BTreeSet<LinkName> {
-    let links = look.links.iter().map(|fact| &fact.link);
+fn links_of_others(scope: &Scope, observation: &Observation) -> BTreeSet<LinkName> {
+    let links = observation.links.iter().map(|fact| &fact.link);
     let is_marked = |link: &&Link| Mark::read(&link.alias).is_some();
-    links.filter(is_marked).filter(|link| !owns_link(scope, look, link)).map(|link| link.name).collect()
+    links
+        .filter(is_marked)
+        .filter(|link| !owns_link(scope, observation, link))
+        .map(|link| link.name)
+        .collect()
 }
 
-fn owns_link(scope: &Scope, look: &Look, link: &Link) -> bool {
+fn owns_link(scope: &Scope, observation: &Observation, link: &Link) -> bool {
     let is_wanted = scope.links.contains(&link.name);
     if is_marked_by(scope, &link.alias) {
         return true;
@@ -101,10 +117,10 @@ fn owns_link(scope: &Scope, look: &Look, link: &Link) -> bool {
             fact.link == link.name && scope.networks.iter().any(|net| net.contains(&fact.address))
         };
         let is_former = scope.former.iter().any(|former| **former == *mark.instance);
-        return is_former && (is_wanted || look.addresses.iter().any(has_address));
+        return is_former && (is_wanted || observation.addresses.iter().any(has_address));
     }
     let sign = sign_of_life(mark.instance);
-    let is_gone = !look.living.iter().any(|living| **living == *sign);
+    let is_gone = !observation.living.iter().any(|living| **living == *sign);
     is_gone && (is_wanted || serves_one_of(scope, &mark))
 }
 
@@ -227,8 +243,8 @@ pub fn obstacles<'a>(desired: &State, observed: &'a Observed) -> Vec<&'a Link> {
 pub fn unseen(desired: &State, observed: &Observed) -> Vec<(Key, String)> {
     let why = |item: &Item| {
         let Item::Rules(table) = item else { return None };
-        let blind = observed.blind.iter().find(|blind| blind.hides(&table.id))?;
-        Some((item.key(), format!("{} cannot be looked at: {}", item.key(), blind.why)))
+        let unreadable = observed.unreadable.iter().find(|unreadable| unreadable.hides(&table.id))?;
+        Some((item.key(), format!("{} cannot be looked at: {}", item.key(), unreadable.why)))
     };
     desired.iter().filter_map(why).collect()
 }
@@ -250,7 +266,7 @@ pub fn attainable<'a>(desired: &'a State, observed: &Observed) -> Cow<'a, State>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::look::LinkFact;
+    use crate::observation::LinkFact;
     use crate::state::Vxlan;
 
     const OWN: &str = "flanneld subnet.env@1:2 10.244.0.0/16";
@@ -269,7 +285,7 @@ mod tests {
     }
 
     /// A look at one vxlan device with this mark and an address.
-    fn look(name: &str, alias: &str, address: &str) -> Look {
+    fn observe(name: &str, alias: &str, address: &str) -> Observation {
         let vxlan = Vxlan { vni: 1, port: 8472, parent: None, local: None, learning: false, gbp: false };
         let name: LinkName = name.parse().unwrap();
         let kind = LinkKind::Vxlan(vxlan);
@@ -283,11 +299,11 @@ mod tests {
             unusable: false,
         };
         let fact = LinkFact { index: 9, link, running: true, loopback: false };
-        Look { links: vec![fact], addresses: vec![address], ..Look::default() }
+        Observation { links: vec![fact], addresses: vec![address], ..Observation::default() }
     }
 
-    fn is_ours(look: &Look) -> bool {
-        !owned_links(&scope(), look).is_empty()
+    fn is_ours(observation: &Observation) -> bool {
+        !owned_links(&scope(), observation).is_empty()
     }
 
     #[test]
@@ -303,19 +319,19 @@ mod tests {
             ("flannel.1", FORMER, true),
             ("flannel.1", "flanneld /run/flannel/blue.env", false),
         ] {
-            assert_eq!(is_ours(&look(name, mark, "10.99.1.0/32")), ours, "{name} {mark}");
+            assert_eq!(is_ours(&observe(name, mark, "10.99.1.0/32")), ours, "{name} {mark}");
         }
         for mark in [OTHERS, OF_OUR_NETWORK] {
-            let mut look = look("flannel.1", mark, "10.99.1.0/32");
-            look.living = vec![sign_of_life("subnet.env@1:3").into()];
-            assert!(!is_ours(&look), "{mark}");
-            assert!(must_know_the_living(&scope(), &look.links[0].link), "{mark}");
+            let mut observation = observe("flannel.1", mark, "10.99.1.0/32");
+            observation.living = vec![sign_of_life("subnet.env@1:3").into()];
+            assert!(!is_ours(&observation), "{mark}");
+            assert!(must_know_the_living(&scope(), &observation.links[0].link), "{mark}");
         }
     }
 
     #[test]
     fn of_two_daemons_that_the_first_version_could_not_tell_apart_each_has_its_network() {
-        assert!(is_ours(&look("flannel.7", FORMER, "10.244.1.0/32")));
-        assert!(!is_ours(&look("flannel.7", FORMER, "10.99.1.0/32")));
+        assert!(is_ours(&observe("flannel.7", FORMER, "10.244.1.0/32")));
+        assert!(!is_ours(&observe("flannel.7", FORMER, "10.99.1.0/32")));
     }
 }

@@ -3,8 +3,8 @@
 //! A lease is an input from outside: it may be foolish or hostile. One that could take packets away from
 //! this node, its networks or a peer that was here before it is ignored whole, named and counted.
 
+mod ignored;
 mod newcomer;
-mod refusal;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,8 +20,8 @@ use crate::link_name::LinkName;
 use crate::mac::Mac;
 use crate::quoted::quoted;
 use crate::state::RouteKind;
+pub use ignored::{IgnoredLease, Why};
 pub use newcomer::{Newcomer, Newness, newcomers};
-pub use refusal::{Refusal, Why};
 
 /// A lease that is followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,12 +29,12 @@ pub struct Peer<'a> {
     /// The lease.
     pub lease: &'a Lease,
     /// What it says for each family that both nodes speak.
-    pub ends: ByFamily<End>,
+    pub endpoints: ByFamily<Endpoint>,
 }
 
 /// One family of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct End {
+pub struct Endpoint {
     /// Its pods.
     pub subnet: IpNet,
     /// Where packets for them are sent.
@@ -49,7 +49,7 @@ pub struct Judged<'a> {
     /// Those that are followed, the oldest first.
     pub peers: Vec<Peer<'a>>,
     /// Those that are not, the oldest first.
-    pub refused: Vec<Refusal>,
+    pub refused: Vec<IgnoredLease>,
     /// The same, as those that rank behind the followed ones from now on.
     pub newcomers: Vec<Newcomer>,
     /// What is odd and harmless.
@@ -59,7 +59,7 @@ pub struct Judged<'a> {
 impl Judged<'_> {
     fn refuse(&mut self, lease: &Lease, why: Why) {
         let subnet = lease.subnets.iter().next().map(|(_, subnet)| *subnet);
-        self.refused.push(Refusal { owner: lease.owner.clone(), subnet, why });
+        self.refused.push(IgnoredLease { owner: lease.owner.clone(), subnet, why });
         self.newcomers.push(Newcomer::new(lease, Newness::Whole));
     }
 }
@@ -77,12 +77,12 @@ pub fn judge<'a>(inputs: &'a Inputs, leases: impl Iterator<Item = &'a Lease>) ->
     let (mut judged, mut addresses) = (Judged::default(), Addresses::default());
     for (lease, verdict) in verdicts {
         match verdict {
-            Verdict::Follow(ends) => {
-                judged.warnings.extend(addresses.note(lease, &ends));
-                judged.peers.push(Peer { lease, ends });
+            Verdict::Follow(endpoints) => {
+                judged.warnings.extend(addresses.note(lease, &endpoints));
+                judged.peers.push(Peer { lease, endpoints });
             }
-            Verdict::Contested(ends) => {
-                judge.clash(&ends).into_iter().for_each(|why| judged.refuse(lease, why))
+            Verdict::Contested(endpoints) => {
+                judge.clash(&endpoints).into_iter().for_each(|why| judged.refuse(lease, why))
             }
             Verdict::Refuse(why) => judged.refuse(lease, why),
         }
@@ -93,9 +93,9 @@ pub fn judge<'a>(inputs: &'a Inputs, leases: impl Iterator<Item = &'a Lease>) ->
 /// What becomes of a lease.
 enum Verdict {
     /// It is followed.
-    Follow(ByFamily<End>),
+    Follow(ByFamily<Endpoint>),
     /// Others who were here first have a part of it.
-    Contested(ByFamily<End>),
+    Contested(ByFamily<Endpoint>),
     /// It would not be followed if it were alone, either.
     Refuse(Why),
 }
@@ -134,44 +134,44 @@ impl<'a> Judge<'a> {
 
     /// Judges a lease after all that rank before it; one that is followed keeps what it claims.
     fn verdict(&mut self, lease: &'a Lease) -> Verdict {
-        let ends = match self.ends(lease) {
-            Ok(ends) if self.clash(&ends).is_some() => return Verdict::Contested(ends),
-            Ok(ends) => ends,
+        let endpoints = match self.ends(lease) {
+            Ok(endpoints) if self.clash(&endpoints).is_some() => return Verdict::Contested(endpoints),
+            Ok(endpoints) => endpoints,
             Err(why) => return Verdict::Refuse(why),
         };
-        for (family, end) in ends.iter() {
-            self.subnets.insert(end.subnet.network(), (end.subnet, &lease.owner));
-            if let Some(mac) = end.mac {
+        for (family, endpoint) in endpoints.iter() {
+            self.subnets.insert(endpoint.subnet.network(), (endpoint.subnet, &lease.owner));
+            if let Some(mac) = endpoint.mac {
                 self.macs.insert((family, mac), &lease.owner);
             }
         }
-        Verdict::Follow(ends)
+        Verdict::Follow(endpoints)
     }
 
     /// What of a lease others have already.
-    fn clash(&self, ends: &ByFamily<End>) -> Option<Why> {
-        ends.iter().find_map(|(family, end)| {
-            if let Some(owner) = self.holder(end.subnet) {
-                return Some(Why::OverlapsPeer(end.subnet, owner.to_owned()));
+    fn clash(&self, endpoints: &ByFamily<Endpoint>) -> Option<Why> {
+        endpoints.iter().find_map(|(family, endpoint)| {
+            if let Some(owner) = self.holder(endpoint.subnet) {
+                return Some(Why::OverlapsPeer(endpoint.subnet, owner.to_owned()));
             }
-            let mac = end.mac?;
+            let mac = endpoint.mac?;
             let owner = self.macs.get(&(family, mac))?;
             Some(Why::PeersMac(mac, (*owner).to_owned()))
         })
     }
 
-    fn ends(&self, lease: &Lease) -> Result<ByFamily<End>, Why> {
+    fn ends(&self, lease: &Lease) -> Result<ByFamily<Endpoint>, Why> {
         if lease.announcement.backend != self.backend.lease_name() {
             return Err(Why::OtherBackend(lease.announcement.backend.clone()));
         }
-        let mut ends = ByFamily::default();
+        let mut endpoints = ByFamily::default();
         for (family, _) in self.inputs.config.networks.iter() {
-            *ends.slot(family) = self.end(lease, family)?;
+            *endpoints.slot(family) = self.end(lease, family)?;
         }
-        if ends.is_empty() { Err(Why::NoFamily) } else { Ok(ends) }
+        if endpoints.is_empty() { Err(Why::NoFamily) } else { Ok(endpoints) }
     }
 
-    fn end(&self, lease: &Lease, family: Family) -> Result<Option<End>, Why> {
+    fn end(&self, lease: &Lease, family: Family) -> Result<Option<Endpoint>, Why> {
         let (Some(subnet), Some(public)) = (lease.subnets.get(family), lease.announcement.public.get(family))
         else {
             return Ok(None);
@@ -189,7 +189,7 @@ impl<'a> Judge<'a> {
         if let Some(mac) = mac.filter(|mac| self.own_macs.get(family) == Some(mac)) {
             return Err(Why::OurMac(mac));
         }
-        Ok(Some(End { subnet, public, mac }))
+        Ok(Some(Endpoint { subnet, public, mac }))
     }
 
     fn check_subnet(&self, subnet: IpNet, family: Family) -> Result<(), Why> {
@@ -262,14 +262,14 @@ struct Addresses<'a> {
 
 impl<'a> Addresses<'a> {
     /// Notes the addresses of a followed lease; returns what is odd about them.
-    fn note(&mut self, lease: &'a Lease, ends: &ByFamily<End>) -> Vec<String> {
+    fn note(&mut self, lease: &'a Lease, endpoints: &ByFamily<Endpoint>) -> Vec<String> {
         let mut odd = Vec::new();
-        for (_, end) in ends.iter() {
-            match self.publics.entry(end.public) {
+        for (_, endpoint) in endpoints.iter() {
+            match self.publics.entry(endpoint.public) {
                 Entry::Vacant(entry) => _ = entry.insert(&lease.owner),
-                Entry::Occupied(entry) if self.told.insert(end.public) => odd.push(format!(
+                Entry::Occupied(entry) if self.told.insert(endpoint.public) => odd.push(format!(
                     "{} and {} both announce {}: right behind one NAT address or while a node is replaced, else one is wrong",
-                    quoted(entry.get()), quoted(&lease.owner), end.public
+                    quoted(entry.get()), quoted(&lease.owner), endpoint.public
                 )),
                 Entry::Occupied(_) => {}
             }

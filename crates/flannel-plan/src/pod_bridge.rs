@@ -7,7 +7,7 @@ use crate::config::NetworkConfig;
 use crate::family::{ByFamily, Family, overlap};
 use crate::inputs::NodeOptions;
 use crate::link_name::LinkName;
-use crate::look::{LinkFact, Look};
+use crate::observation::{LinkFact, Observation};
 use crate::state::{LinkKind, RouteKind};
 
 /// What becomes of packets for pods of this node that no route leads to.
@@ -27,13 +27,18 @@ impl NodeOptions {
 }
 
 /// What is wrong with the bridges that have gateways of pods.
-pub fn notes(look: &Look, config: &NetworkConfig, own: &ByFamily<IpNet>, strays: Strays) -> Vec<String> {
+pub fn notes(
+    observation: &Observation,
+    config: &NetworkConfig,
+    own: &ByFamily<IpNet>,
+    strays: Strays,
+) -> Vec<String> {
     let mut notes = Vec::new();
-    for bridge in look.links.iter().filter(|fact| is_bridge(fact)) {
-        for gateway in gateways(look, bridge.link.name, config) {
+    for bridge in observation.links.iter().filter(|fact| is_bridge(fact)) {
+        for gateway in gateways(observation, bridge.link.name, config) {
             let family = Family::of_net(gateway);
             match own.get(family).filter(|subnet| overlap(**subnet, gateway.trunc())) {
-                Some(subnet) => notes.extend(cut_off(look, bridge, *subnet, strays)),
+                Some(subnet) => notes.extend(cut_off(observation, bridge, *subnet, strays)),
                 None if own.get(family).is_some() => notes.push(stale(bridge.link.name, gateway)),
                 None => {}
             }
@@ -43,11 +48,11 @@ pub fn notes(look: &Look, config: &NetworkConfig, own: &ByFamily<IpNet>, strays:
 }
 
 /// The bridges that have the gateway of a subnet.
-pub fn of<'a>(look: &'a Look, subnet: &IpNet) -> impl Iterator<Item = &'a LinkFact> {
+pub fn of<'a>(observation: &'a Observation, subnet: &IpNet) -> impl Iterator<Item = &'a LinkFact> {
     let has_gateway = move |bridge: LinkName| {
-        look.addresses.iter().any(|fact| fact.link == bridge && subnet.contains(&fact.address.addr()))
+        observation.addresses.iter().any(|fact| fact.link == bridge && subnet.contains(&fact.address.addr()))
     };
-    look.links.iter().filter(move |fact| is_bridge(fact) && has_gateway(fact.link.name))
+    observation.links.iter().filter(move |fact| is_bridge(fact) && has_gateway(fact.link.name))
 }
 
 fn is_bridge(fact: &LinkFact) -> bool {
@@ -55,8 +60,13 @@ fn is_bridge(fact: &LinkFact) -> bool {
 }
 
 /// The addresses of a bridge in the pod network. One whose prefix is the whole network is no gateway of a node.
-fn gateways(look: &Look, bridge: LinkName, config: &NetworkConfig) -> impl Iterator<Item = IpNet> {
-    let on_bridge = look.addresses.iter().filter(move |fact| fact.link == bridge).map(|fact| fact.address);
+fn gateways(
+    observation: &Observation,
+    bridge: LinkName,
+    config: &NetworkConfig,
+) -> impl Iterator<Item = IpNet> {
+    let on_bridge =
+        observation.addresses.iter().filter(move |fact| fact.link == bridge).map(|fact| fact.address);
     on_bridge.filter(|address| {
         let pods = config.networks.get(Family::of_net(*address));
         pods.is_some_and(|pods| pods.network != address.trunc() && pods.network.contains(address))
@@ -64,11 +74,11 @@ fn gateways(look: &Look, bridge: LinkName, config: &NetworkConfig) -> impl Itera
 }
 
 /// Why packets do not reach the pods behind a bridge that has their gateway.
-fn cut_off(look: &Look, bridge: &LinkFact, subnet: IpNet, strays: Strays) -> Option<String> {
+fn cut_off(observation: &Observation, bridge: &LinkFact, subnet: IpNet, strays: Strays) -> Option<String> {
     let name = bridge.link.name;
     let leads_there =
         |kind: RouteKind, link: Option<LinkName>| kind == RouteKind::Unicast && link == Some(name);
-    let mut routes = look.routes.iter().map(|fact| fact.route);
+    let mut routes = observation.routes.iter().map(|fact| fact.route);
     let has_route =
         routes.any(|route| overlap(route.destination, subnet) && leads_there(route.kind, route.link));
     let (fault, remedy) = if !bridge.link.up {
@@ -101,7 +111,7 @@ fn stale(bridge: LinkName, gateway: IpNet) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::look::{AddressFact, RouteFact};
+    use crate::observation::{AddressFact, RouteFact};
     use crate::state::{Link, PROTOCOL_KERNEL, Route};
 
     const OWN: &str = "10.244.3.0/24";
@@ -115,7 +125,7 @@ mod tests {
     }
 
     /// A node whose bridge has these addresses, and routes to these networks.
-    fn node(addresses: &[&str], routes: &[&str]) -> Look {
+    fn node(addresses: &[&str], routes: &[&str]) -> Observation {
         let (mac, kind) = ("02:00:00:00:00:01".parse().unwrap(), LinkKind::Other("bridge".into()));
         let link = Link { name: cni0(), mac, mtu: 1450, up: true, alias: "".into(), kind };
         let address = |text: &&str| AddressFact {
@@ -132,46 +142,46 @@ mod tests {
             let route = Route { destination, kind, via: None, link: Some(cni0()), onlink: false, protocol };
             RouteFact { route, metric: 0, source: None }
         };
-        Look {
+        Observation {
             links: vec![LinkFact { index: 7, link, running: true, loopback: false }],
             addresses: addresses.iter().map(address).collect(),
             routes: routes.iter().map(route).collect(),
-            ..Look::default()
+            ..Observation::default()
         }
     }
 
-    fn told(look: &Look, strays: Strays) -> Vec<String> {
-        notes(look, &config(), &ByFamily { v4: OWN.parse().ok(), v6: None }, strays)
+    fn told(observation: &Observation, strays: Strays) -> Vec<String> {
+        notes(observation, &config(), &ByFamily { v4: OWN.parse().ok(), v6: None }, strays)
     }
 
     #[test]
     fn only_a_bridge_with_the_gateway_of_the_pods_is_theirs() {
-        let (look, subnet) = (node(&["172.17.0.1/16", "10.244.3.1/24"], &[]), OWN.parse().unwrap());
-        assert_eq!(of(&look, &subnet).map(|fact| fact.index).collect::<Vec<_>>(), [7]);
+        let (observation, subnet) = (node(&["172.17.0.1/16", "10.244.3.1/24"], &[]), OWN.parse().unwrap());
+        assert_eq!(of(&observation, &subnet).map(|fact| fact.index).collect::<Vec<_>>(), [7]);
         assert_eq!(of(&node(&["172.17.0.1/16"], &[]), &subnet).count(), 0);
-        let mut look = look;
-        look.links[0].link.kind = LinkKind::Other("veth".into());
-        assert_eq!(of(&look, &subnet).count(), 0);
+        let mut observation = observation;
+        observation.links[0].link.kind = LinkKind::Other("veth".into());
+        assert_eq!(of(&observation, &subnet).count(), 0);
     }
 
     #[test]
     fn a_bridge_as_it_should_be_and_bridges_of_others_are_not_worth_a_word() {
         let (alone, docker) = (node(&["10.244.3.1/24"], &[OWN]), node(&["172.17.0.1/16", "fd00::1/64"], &[]));
         let whole = node(&["10.244.0.1/16"], &["10.244.0.0/16"]);
-        for look in [alone, docker, whole] {
-            assert_eq!(told(&look, Strays::Leave), [""; 0]);
+        for observation in [alone, docker, whole] {
+            assert_eq!(told(&observation, Strays::Leave), [""; 0]);
         }
     }
 
     #[test]
     fn a_bridge_that_is_down_lets_packets_leave_in_clear_and_the_blackhole_route_is_the_remedy() {
-        let mut look = node(&["10.244.3.1/24"], &[]);
-        look.links[0].link.up = false;
+        let mut observation = node(&["10.244.3.1/24"], &[]);
+        observation.links[0].link.up = false;
         let cut = "cni0 is down: the pods of this node are cut off, and packets for them";
         let raise = "raise it with `ip link set cni0 up`";
         let leave = "leave by the default route, in clear; with --ip-blackhole-route they are dropped";
-        assert_eq!(told(&look, Strays::Leave), [format!("{cut} {leave}; {raise}")]);
-        assert_eq!(told(&look, Strays::Dropped), [format!("{cut} are dropped; {raise}")]);
+        assert_eq!(told(&observation, Strays::Leave), [format!("{cut} {leave}; {raise}")]);
+        assert_eq!(told(&observation, Strays::Dropped), [format!("{cut} are dropped; {raise}")]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::family::ByFamily;
 use crate::inputs::Inputs;
 use crate::lease_list::LeaseList;
-use crate::look::Scope;
+use crate::observation::Scope;
 use crate::state::Key;
 
 /// What the daemon knows.

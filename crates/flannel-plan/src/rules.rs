@@ -1,19 +1,19 @@
 //! Masquerade and forwarding rules, written once for every system that can hold them.
 //!
-//! [`wish::desired`] says which rules there should be, `flannel-kernel` says which there are ([`found`]),
+//! [`spec::desired`] says which rules there should be, `flannel-kernel` says which there are ([`found`]),
 //! [`observed::observed`] tells whose they are, and [`edit::edits`] says what has to change. [`iptables`] is the
 //! spelling of one of the two languages; the other is spoken by `flannel-kernel`.
 
+mod display;
 pub mod edit;
 pub mod explain;
 pub mod found;
 pub mod iptables;
 pub mod observed;
 pub mod role;
+pub mod spec;
 pub mod tools;
 pub mod translated;
-pub mod wish;
-mod words;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -21,7 +21,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
 use crate::family::Family;
-use found::RuleLook;
+use found::RuleObservation;
 use observed::RuleScope;
 use role::Role;
 
@@ -272,9 +272,10 @@ impl RuleChange {
 }
 
 /// The changes that the look at the rules of an instance asks for; what could not be looked at stays as it is.
-pub fn changes(scope: &RuleScope, desired: &[RuleTable], look: &RuleLook) -> Vec<RuleChange> {
-    let seen: Vec<_> = desired.iter().filter(|table| look.blind_to(&table.id).is_none()).cloned().collect();
-    diff(&seen, &observed::observed(scope, &look.tables))
+pub fn changes(scope: &RuleScope, desired: &[RuleTable], observation: &RuleObservation) -> Vec<RuleChange> {
+    let seen: Vec<_> =
+        desired.iter().filter(|table| observation.unreadable_because(&table.id).is_none()).cloned().collect();
+    diff(&seen, &observed::observed(scope, &observation.tables))
 }
 
 /// The changes that turn what is observed into what is desired: first what makes, then what only removes, so

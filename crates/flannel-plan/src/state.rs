@@ -4,7 +4,7 @@
 //! variants of [`Item`] is the order of creation: forwarding entry and neighbour exist before the route that
 //! needs them, and files come last, so that no pod starts on a half-built node.
 
-mod words;
+mod display;
 
 use std::cmp::Ordering;
 use std::fmt;

@@ -1,6 +1,6 @@
 //! The device below the pod network: chosen from what the kernel was found to be, with the reasons.
 //!
-//! Takes the operator's [`Wishes`] and a [`Look`], gives a [`Choice`] or, for each candidate, why it will not
+//! Takes the operator's [`Wishes`] and a [`Observation`], gives a [`Choice`] or, for each candidate, why it will not
 //! do. Also who is on-link: [`best_route`] and [`on_link`] answer that from the host's routes.
 
 mod candidate;
@@ -18,7 +18,7 @@ use crate::config::PodNetwork;
 use crate::family::{ByFamily, Family};
 use crate::inputs::HostRoute;
 use crate::link_name::LinkName;
-use crate::look::Look;
+use crate::observation::Observation;
 use crate::state::RouteKind;
 use request::Request;
 
@@ -63,7 +63,7 @@ pub struct Pattern {
 #[derive(Clone, Copy, Debug)]
 pub struct Host<'a> {
     /// What was found.
-    pub look: &'a Look,
+    pub observation: &'a Observation,
     /// The devices that are ours by name.
     pub links: &'a [LinkName],
     /// The pod networks: a device with an address that may be a pod's leads to pods, not to nodes.
@@ -97,7 +97,7 @@ pub fn without_interfaces(line: &str) -> &str {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoUnderlay {
     /// What was tried, in order.
-    pub refused: Vec<Refusal>,
+    pub refused: Vec<RejectedCandidate>,
     /// Every device of the host with its addresses.
     pub present: Vec<String>,
     /// What the operator can do.
@@ -106,14 +106,14 @@ pub struct NoUnderlay {
 
 /// A candidate that will not do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RejectedCandidate {
     /// What was asked for, and the device that it led to if it did.
     pub candidate: String,
     /// Why it will not do.
     pub reason: String,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for RejectedCandidate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.candidate, self.reason)
     }
@@ -135,7 +135,7 @@ impl NoUnderlay {
 
     /// The same as in full, without all that the host has.
     pub fn why(&self) -> String {
-        let refused: Vec<String> = self.refused.iter().map(Refusal::to_string).collect();
+        let refused: Vec<String> = self.refused.iter().map(RejectedCandidate::to_string).collect();
         format!("{NONE_WILL_DO}: {}", refused.join("; "))
     }
 }
@@ -161,7 +161,7 @@ pub fn choose(wishes: &Wishes, host: Host<'_>, current: Option<&Underlay>) -> Re
     let situation = Situation { wishes, host, current };
     let refuse = |refused, hint: &str| NoUnderlay {
         refused,
-        present: candidate::present(host.look),
+        present: candidate::present(host.observation),
         hint: hint.to_owned(),
     };
     if let Some((refusal, hint)) = contradiction(wishes) {
@@ -175,7 +175,7 @@ pub fn choose(wishes: &Wishes, host: Host<'_>, current: Option<&Underlay>) -> Re
     for request in &requests {
         match request.answer(situation) {
             Ok((underlay, why)) => {
-                let reasons = refused.iter().map(Refusal::to_string).chain(why).collect();
+                let reasons = refused.iter().map(RejectedCandidate::to_string).chain(why).collect();
                 return Ok(Choice { underlay, reasons, note: None });
             }
             Err(more) => refused.extend(more),
@@ -196,11 +196,11 @@ fn last_in_force(last: &Underlay, none: &NoUnderlay) -> Choice {
 }
 
 /// The device that a lease was announced from, where one device has all of its public addresses.
-pub fn announced_from(public: &ByFamily<IpAddr>, look: &Look) -> Option<Underlay> {
+pub fn announced_from(public: &ByFamily<IpAddr>, observation: &Observation) -> Option<Underlay> {
     let has = |link: LinkName, address: IpAddr| {
-        look.addresses.iter().any(|fact| fact.link == link && fact.address.addr() == address)
+        observation.addresses.iter().any(|fact| fact.link == link && fact.address.addr() == address)
     };
-    let fact = look
+    let fact = observation
         .links
         .iter()
         .find(|fact| !public.is_empty() && public.iter().all(|(_, address)| has(fact.link.name, *address)))?;
@@ -208,15 +208,16 @@ pub fn announced_from(public: &ByFamily<IpAddr>, look: &Look) -> Option<Underlay
 }
 
 /// Wishes that no host can fulfil, and what to do about them.
-fn contradiction(wishes: &Wishes) -> Option<(Refusal, &'static str)> {
+fn contradiction(wishes: &Wishes) -> Option<(RejectedCandidate, &'static str)> {
     if wishes.families.is_empty() {
-        let refusal = Refusal { candidate: "any".to_owned(), reason: "no address family is on".to_owned() };
+        let refusal =
+            RejectedCandidate { candidate: "any".to_owned(), reason: "no address family is on".to_owned() };
         return Some((refusal, "set EnableIPv4 or EnableIPv6 in the network configuration"));
     }
     let (family, address) =
         wishes.public.iter().find(|(family, address)| Family::of(**address) != *family)?;
     let reason = format!("{address} is not an {family} address");
-    let refusal = Refusal { candidate: request::public_option(family).to_owned(), reason };
+    let refusal = RejectedCandidate { candidate: request::public_option(family).to_owned(), reason };
     Some((refusal, "give an IPv4 address to --public-ip and an IPv6 address to --public-ipv6"))
 }
 

@@ -1,6 +1,6 @@
 //! Golden cases: one folder each under `tests/cases`; a bug report becomes a folder.
 //!
-//! `inputs.json` is what the node knows. What it finds is `look.json`, or a node that was settled on
+//! `inputs.json` is what the node knows. What it finds is `observation.json`, or a node that was settled on
 //! `before.json`, or nothing. `plan.txt` and `changes.txt` are what must come out; `UPDATE=1` rewrites them, and
 //! the difference is for review.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]
@@ -12,7 +12,7 @@ use std::path::Path;
 use flannel_plan::desired::{Plan, plan, scope};
 use flannel_plan::diff::diff;
 use flannel_plan::inputs::Inputs;
-use flannel_plan::look::Look;
+use flannel_plan::observation::Observation;
 use flannel_plan::ownership::{self, Observed};
 
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
@@ -24,8 +24,8 @@ fn observed(folder: &Path, inputs: &Inputs) -> Observed {
     if let Some(before) = read::<Inputs>(&folder.join("before.json")) {
         return Observed { ours: plan(&before).unwrap().desired, ..Observed::default() };
     }
-    let look: Look = read(&folder.join("look.json")).unwrap_or_default();
-    ownership::observed(&scope(&inputs.node, &inputs.config, &inputs.own.subnets, &[]), &look)
+    let observation: Observation = read(&folder.join("look.json")).unwrap_or_default();
+    ownership::observed(&scope(&inputs.node, &inputs.config, &inputs.own.subnets, &[]), &observation)
 }
 
 fn told(plan: &Plan) -> String {

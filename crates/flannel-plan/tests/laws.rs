@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use flannel_plan::backend;
 use flannel_plan::config::NetworkConfig;
+use flannel_plan::delta;
 use flannel_plan::desired::{Plan, plan};
 use flannel_plan::diff::{Change, diff};
 use flannel_plan::family::ByFamily;
 use flannel_plan::firewall::Firewall;
 use flannel_plan::inputs::{HostRoute, Inputs, NodeOptions};
 use flannel_plan::lease::{Announcement, BackendData, Lease};
-use flannel_plan::look::{Look, RouteFact, Scope};
 use flannel_plan::mac::Mac;
-use flannel_plan::news;
+use flannel_plan::observation::{Observation, RouteFact, Scope};
 use flannel_plan::ownership;
 use flannel_plan::peers::{self, Newcomer, Newness};
 use flannel_plan::state::{Item, Key, PROTOCOL_KERNEL, Route, RouteKind, State};
@@ -262,8 +262,8 @@ proptest! {
         };
         prop_assume!(plan.desired.get(&Key::Route(route.destination)).is_none());
         let scope = Scope { networks: vec![net("10.244.0.0/16")], subnet_lens: ByFamily { v4: Some(24), v6: None }, ..Scope::default() };
-        let look = Look { routes: vec![RouteFact { route, metric: 0, source: None }], ..Look::default() };
-        let mut observed = ownership::observed(&scope, &look);
+        let observation = Observation { routes: vec![RouteFact { route, metric: 0, source: None }], ..Observation::default() };
+        let mut observed = ownership::observed(&scope, &observation);
         ownership::claim(&plan.desired, &mut observed);
         let touches = diff(&plan.desired, &observed.ours).iter().any(|change| change.key() == Key::Route(route.destination));
         prop_assert!(!touches);
@@ -289,7 +289,7 @@ proptest! {
         prop_assume!(have_names(&before.peers) && have_names(&peers));
         let mut plan = planned(&before);
         let after = after(&before, &plan, &peers);
-        if let Some(news) = news::of_peers(&plan, &before, &after.peers) {
+        if let Some(news) = delta::of_peers(&plan, &before, &after.peers) {
             prop_assert_eq!(news.changes(), diff(&planned(&after).desired, &plan.desired));
             plan.follow(news);
             prop_assert_eq!(plan, planned(&after));

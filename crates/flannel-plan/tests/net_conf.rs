@@ -41,7 +41,7 @@ fn v4_only(backend: Backend) -> NetworkConfig {
     NetworkConfig {
         networks: ByFamily { v4: Some(usual_v4()), v6: None },
         nftables: false,
-        keep_source: vec![],
+        non_masquerade_cidrs: vec![],
         backend,
     }
 }
@@ -57,7 +57,12 @@ fn the_files_that_go_flannel_ran_with_are_read_as_it_reads_them() {
     let both = ByFamily { v4: Some(usual_v4()), v6: Some(usual_v6()) };
     let direct = VxlanConfig { vni: 4000, port: 4789, direct_routing: true, ..VXLAN };
     let nftables = |config| NetworkConfig { nftables: true, ..config };
-    let of = |networks, backend| NetworkConfig { networks, nftables: false, keep_source: vec![], backend };
+    let of = |networks, backend| NetworkConfig {
+        networks,
+        nftables: false,
+        non_masquerade_cidrs: vec![],
+        backend,
+    };
     let cases = [
         ("flanneld/alloc", v4_only(Backend::Alloc)),
         ("flanneld/blackhole", v4_only(vxlan())),
@@ -198,10 +203,10 @@ fn networks_to_which_pods_keep_their_address_are_read_in_both_families() {
     let text =
         r#"{"Network":"10.244.0.0/16","nonMasqueradeCIDRs":["172.16.0.0/12","10.0.0.0/8","fd00::/8"]}"#;
     let expected = ["172.16.0.0/12", "10.0.0.0/8", "fd00::/8"].map(|net| net.parse::<IpNet>().unwrap());
-    assert_eq!(NetworkConfig::parse(text).unwrap().keep_source, expected);
+    assert_eq!(NetworkConfig::parse(text).unwrap().non_masquerade_cidrs, expected);
     for none in ["null", "[]"] {
         let text = format!(r#"{{"Network":"10.244.0.0/16","NonMasqueradeCIDRs":{none}}}"#);
-        assert_eq!(NetworkConfig::parse(&text).unwrap().keep_source, [], "{none}");
+        assert_eq!(NetworkConfig::parse(&text).unwrap().non_masquerade_cidrs, [], "{none}");
     }
 }
 

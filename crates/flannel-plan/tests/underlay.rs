@@ -8,12 +8,12 @@ use flannel_plan::config::NetworkConfig;
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::inputs::HostRoute;
 use flannel_plan::link_name::LinkName;
-use flannel_plan::look::{AddressFact, LinkFact, Look, RouteFact};
 use flannel_plan::mac::Mac;
+use flannel_plan::observation::{AddressFact, LinkFact, Observation, RouteFact};
 use flannel_plan::state::{Link, LinkKind, PROTOCOL, PROTOCOL_BOOT, Route, RouteKind};
 use flannel_plan::underlay::{
-    Choice, Host, NoUnderlay, Pattern, Refusal, Underlay, Wishes, announced_from, best_route, choose,
-    on_link, without_interfaces,
+    Choice, Host, NoUnderlay, Pattern, RejectedCandidate, Underlay, Wishes, announced_from, best_route,
+    choose, on_link, without_interfaces,
 };
 
 fn name(text: &str) -> LinkName {
@@ -26,13 +26,13 @@ fn ip(text: &str) -> IpAddr {
 
 /// A host from lines such as `eth0 mtu 1400`, `eth0 has 10.0.0.1/24 temporary` and
 /// `to default via 10.0.0.254 dev eth0 metric 100`; words that it does not know stop the test.
-fn host(text: &str) -> Look {
-    let mut look = Look::default();
+fn host(text: &str) -> Observation {
+    let mut observation = Observation::default();
     for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
         let words: Vec<_> = line.split_whitespace().collect();
         match words[..] {
-            ["to", to, ref rest @ ..] => look.routes.push(route(to, rest)),
-            [link, "has", address, ref rest @ ..] => look.addresses.push(AddressFact {
+            ["to", to, ref rest @ ..] => observation.routes.push(route(to, rest)),
+            [link, "has", address, ref rest @ ..] => observation.addresses.push(AddressFact {
                 link: name(link),
                 address: address.parse().unwrap(),
                 permanent: !rest.contains(&"leased"),
@@ -40,11 +40,11 @@ fn host(text: &str) -> Look {
                 deprecated: rest.contains(&"deprecated"),
                 unusable: rest.contains(&"tentative"),
             }),
-            [link, ref rest @ ..] => look.links.push(device(link, rest)),
+            [link, ref rest @ ..] => observation.links.push(device(link, rest)),
             [] => unreachable!(),
         }
     }
-    look
+    observation
 }
 
 fn after<'a>(words: &[&'a str], word: &str) -> Option<&'a str> {
@@ -120,38 +120,42 @@ const OWN: &str = "flannel.1";
 
 const PODS: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}"#;
 
-fn choose_on(wishes: &Wishes, look: &Look, current: Option<&Underlay>) -> Result<Choice, NoUnderlay> {
-    choose_in(&NetworkConfig::parse(PODS).unwrap(), wishes, look, current)
+fn choose_on(
+    wishes: &Wishes,
+    observation: &Observation,
+    current: Option<&Underlay>,
+) -> Result<Choice, NoUnderlay> {
+    choose_in(&NetworkConfig::parse(PODS).unwrap(), wishes, observation, current)
 }
 
 fn choose_in(
     config: &NetworkConfig,
     wishes: &Wishes,
-    look: &Look,
+    observation: &Observation,
     current: Option<&Underlay>,
 ) -> Result<Choice, NoUnderlay> {
     let own = ByFamily { v4: Some("10.244.1.0/24".parse().unwrap()), v6: None };
-    choose(wishes, Host { look, links: &[name(OWN)], networks: &config.networks, own }, current)
+    choose(wishes, Host { observation, links: &[name(OWN)], networks: &config.networks, own }, current)
 }
 
-fn chosen(wishes: &Wishes, look: &Look) -> Choice {
-    choose_on(wishes, look, None).unwrap()
+fn chosen(wishes: &Wishes, observation: &Observation) -> Choice {
+    choose_on(wishes, observation, None).unwrap()
 }
 
 fn again(wishes: &Wishes, host_now: &str, current: &Underlay) -> Choice {
     choose_on(wishes, &host(host_now), Some(current)).unwrap()
 }
 
-fn choice(wishes: &Wishes, look: &Look) -> Underlay {
-    chosen(wishes, look).underlay
+fn choice(wishes: &Wishes, observation: &Observation) -> Underlay {
+    chosen(wishes, observation).underlay
 }
 
-fn refusals(wishes: &Wishes, look: &Look) -> Vec<String> {
-    refused(wishes, look).refused.iter().map(Refusal::to_string).collect()
+fn refusals(wishes: &Wishes, observation: &Observation) -> Vec<String> {
+    refused(wishes, observation).refused.iter().map(RejectedCandidate::to_string).collect()
 }
 
-fn refused(wishes: &Wishes, look: &Look) -> NoUnderlay {
-    choose_on(wishes, look, None).unwrap_err()
+fn refused(wishes: &Wishes, observation: &Observation) -> NoUnderlay {
+    choose_on(wishes, observation, None).unwrap_err()
 }
 
 const V4: &[Family] = &[Family::V4];
@@ -182,10 +186,10 @@ const HOST: &str = "
 
 #[test]
 fn without_a_wish_the_default_route_decides() {
-    let look = host(HOST);
-    assert_eq!(choice(&wishes(V4), &look), underlay("eth0", &["10.0.0.1"]));
-    assert_eq!(choice(&wishes(V6), &look), underlay("eth0", &["fd00:1::1"]));
-    let choice = chosen(&wishes(DUAL), &look);
+    let observation = host(HOST);
+    assert_eq!(choice(&wishes(V4), &observation), underlay("eth0", &["10.0.0.1"]));
+    assert_eq!(choice(&wishes(V6), &observation), underlay("eth0", &["fd00:1::1"]));
+    let choice = chosen(&wishes(DUAL), &observation);
     let reasons = [
         "eth0: the default route leads through it",
         "eth0: 10.0.0.1, its only usable IPv4 address",
@@ -197,7 +201,7 @@ fn without_a_wish_the_default_route_decides() {
 
 #[test]
 fn of_several_default_routes_the_lowest_metric_counts_and_ours_never() {
-    let look = host(
+    let observation = host(
         "eth0
          eth0 has 10.0.0.1/24
          eth1
@@ -210,7 +214,7 @@ fn of_several_default_routes_the_lowest_metric_counts_and_ours_never() {
          to default via 10.0.0.254 dev eth0 metric 200
          to default via 10.1.0.254 dev eth1 metric 100",
     );
-    assert_eq!(choice(&wishes(V4), &look), underlay("eth1", &["10.1.0.1"]));
+    assert_eq!(choice(&wishes(V4), &observation), underlay("eth1", &["10.1.0.1"]));
 }
 
 #[test]
@@ -219,7 +223,7 @@ fn a_default_route_that_decides_nothing_is_told() {
     assert_eq!(
         refused(&wishes(V4), &multipath),
         NoUnderlay {
-            refused: vec![Refusal {
+            refused: vec![RejectedCandidate {
                 candidate: "default route".to_owned(),
                 reason: "the route 0.0.0.0/0 leads several ways at once".to_owned(),
             }],
@@ -253,18 +257,18 @@ fn one_default_route_is_enough_where_the_device_has_both_families() {
 
 #[test]
 fn an_interface_is_named_by_name_or_by_an_address_of_either_family() {
-    let look = host(HOST);
-    assert_eq!(choice(&iface(V4, &["eth1"]), &look), underlay("eth1", &["192.168.7.1"]));
+    let observation = host(HOST);
+    assert_eq!(choice(&iface(V4, &["eth1"]), &observation), underlay("eth1", &["192.168.7.1"]));
     let eth1 = underlay("eth1", &["192.168.7.1", "fd00:2::1"]);
     for text in ["eth1", "192.168.7.1", "fd00:2::1", "::ffff:192.168.7.1"] {
-        assert_eq!(choice(&iface(DUAL, &[text]), &look), eth1, "{text}");
+        assert_eq!(choice(&iface(DUAL, &[text]), &observation), eth1, "{text}");
     }
-    assert_eq!(choice(&iface(DUAL, &["fe80::1"]), &look), underlay("eth0", &["10.0.0.1", "fe80::1"]));
+    assert_eq!(choice(&iface(DUAL, &["fe80::1"]), &observation), underlay("eth0", &["10.0.0.1", "fe80::1"]));
 }
 
 #[test]
 fn the_first_wish_that_can_be_fulfilled_wins_and_the_others_are_told() {
-    let look = host(&format!("eth2 down\n eth2 has 10.2.0.1/24\n{HOST}"));
+    let observation = host(&format!("eth2 down\n eth2 has 10.2.0.1/24\n{HOST}"));
     let wanted = iface(V4, &["eth9", "10.9.9.9", "fd00:1::1", "lo", "flannel.1", "eth2", "10.2.0.1", "eth0"]);
     let reasons = [
         "--iface=eth9: the host has no interface of this name",
@@ -279,7 +283,7 @@ fn the_first_wish_that_can_be_fulfilled_wins_and_the_others_are_told() {
     ];
     let reasons = reasons.map(str::to_owned).to_vec();
     let underlay = underlay("eth0", &["10.0.0.1"]);
-    assert_eq!(chosen(&wanted, &look), Choice { underlay, reasons, note: None });
+    assert_eq!(chosen(&wanted, &observation), Choice { underlay, reasons, note: None });
 }
 
 #[test]
@@ -314,8 +318,12 @@ fn addresses_are_taken_in_the_order_of_go_flannel_and_never_unusable_ones() {
     for (addresses, expected) in cases {
         let lines: String = addresses.split('|').map(|address| format!("eth0 has {address}\n")).collect();
         let family = if expected.contains(':') { V6 } else { V4 };
-        let look = host(&format!("eth0\n{lines}"));
-        assert_eq!(choice(&iface(family, &["eth0"]), &look), underlay("eth0", &[expected]), "{addresses}");
+        let observation = host(&format!("eth0\n{lines}"));
+        assert_eq!(
+            choice(&iface(family, &["eth0"]), &observation),
+            underlay("eth0", &[expected]),
+            "{addresses}"
+        );
     }
 }
 
@@ -348,27 +356,30 @@ fn a_device_without_a_usable_address_or_mtu_is_refused_with_the_reason() {
 
 #[test]
 fn a_device_without_a_carrier_is_taken_and_that_is_told() {
-    let look = host("eth0 no-carrier\n eth0 has 10.0.0.1/24");
-    let reasons = chosen(&iface(V4, &["eth0"]), &look).reasons;
+    let observation = host("eth0 no-carrier\n eth0 has 10.0.0.1/24");
+    let reasons = chosen(&iface(V4, &["eth0"]), &observation).reasons;
     assert_eq!(reasons[1], "eth0: it is up, but has no carrier now");
 }
 
 #[test]
 fn a_pattern_matches_addresses_before_names() {
-    let look = host(HOST);
-    assert_eq!(choice(&pattern(V4, &["eth0", "192.168.7.1"]), &look), underlay("eth1", &["192.168.7.1"]));
-    assert_eq!(choice(&pattern(V4, &["eth1", "lo"]), &look), underlay("eth1", &["192.168.7.1"]));
+    let observation = host(HOST);
+    assert_eq!(
+        choice(&pattern(V4, &["eth0", "192.168.7.1"]), &observation),
+        underlay("eth1", &["192.168.7.1"])
+    );
+    assert_eq!(choice(&pattern(V4, &["eth1", "lo"]), &observation), underlay("eth1", &["192.168.7.1"]));
     let second = host(&HOST.replace("eth0 has 10.0.0.1/24", "eth0 has 10.0.0.9/24\n eth0 has 10.0.0.1/24"));
     assert_eq!(choice(&pattern(V4, &["10.0.0.1"]), &second), underlay("eth0", &["10.0.0.1"]));
 }
 
 #[test]
 fn a_pattern_never_mixes_the_addresses_of_two_devices() {
-    let look = host(HOST);
+    let observation = host(HOST);
     let across = pattern(DUAL, &["10.0.0.1", "fd00:2::1", "eth1"]);
-    assert_eq!(choice(&across, &look), underlay("eth1", &["192.168.7.1", "fd00:2::1"]));
+    assert_eq!(choice(&across, &observation), underlay("eth1", &["192.168.7.1", "fd00:2::1"]));
     assert_eq!(
-        refusals(&pattern(DUAL, &["10.0.0.1", "fd00:2::1"]), &look),
+        refusals(&pattern(DUAL, &["10.0.0.1", "fd00:2::1"]), &observation),
         ["--iface-regex=x: it matches no interface: neither a usable address in each family nor a name"]
     );
 }
@@ -382,16 +393,20 @@ fn a_pattern_that_also_matches_unfit_devices_goes_on_to_the_next() {
 
 #[test]
 fn an_address_to_reach_is_followed_by_the_longest_route_in_its_family() {
-    let look = host(HOST);
+    let observation = host(HOST);
     let reach = |families, target| Wishes { can_reach: Some(ip(target)), ..wishes(families) };
     let eth1 = underlay("eth1", &["192.168.7.1", "fd00:2::1"]);
-    assert_eq!(choice(&reach(DUAL, "192.168.7.9"), &look), eth1);
-    assert_eq!(choice(&reach(DUAL, "fd00:2::9"), &look), eth1);
-    assert_eq!(choice(&reach(V4, "8.8.8.8"), &look), underlay("eth0", &["10.0.0.1"]));
-    assert_eq!(choice(&reach(V4, "10.244.2.9"), &look), underlay("eth0", &["10.0.0.1"]), "not by our route");
-    assert_eq!(choice(&reach(V4, "fd00:2::9"), &look), underlay("eth1", &["192.168.7.1"]));
+    assert_eq!(choice(&reach(DUAL, "192.168.7.9"), &observation), eth1);
+    assert_eq!(choice(&reach(DUAL, "fd00:2::9"), &observation), eth1);
+    assert_eq!(choice(&reach(V4, "8.8.8.8"), &observation), underlay("eth0", &["10.0.0.1"]));
     assert_eq!(
-        chosen(&reach(V4, "192.168.7.9"), &look).reasons,
+        choice(&reach(V4, "10.244.2.9"), &observation),
+        underlay("eth0", &["10.0.0.1"]),
+        "not by our route"
+    );
+    assert_eq!(choice(&reach(V4, "fd00:2::9"), &observation), underlay("eth1", &["192.168.7.1"]));
+    assert_eq!(
+        chosen(&reach(V4, "192.168.7.9"), &observation).reasons,
         ["eth1: the route to 192.168.7.9 leads through it", "eth1: 192.168.7.1, as asked for"]
     );
 
@@ -425,19 +440,19 @@ fn options_are_tried_in_the_order_of_go_flannel() {
 
 #[test]
 fn a_public_address_alone_names_the_interface_that_has_it() {
-    let look = host(HOST);
+    let observation = host(HOST);
     let public = |families, texts: &[&str]| Wishes { public: by_family(texts), ..wishes(families) };
-    assert_eq!(choice(&public(V4, &["192.168.7.1"]), &look), underlay("eth1", &["192.168.7.1"]));
-    assert_eq!(choice(&public(V6, &["fd00:2::1"]), &look), underlay("eth1", &["fd00:2::1"]));
+    assert_eq!(choice(&public(V4, &["192.168.7.1"]), &observation), underlay("eth1", &["192.168.7.1"]));
+    assert_eq!(choice(&public(V6, &["fd00:2::1"]), &observation), underlay("eth1", &["fd00:2::1"]));
     let eth1 = underlay("eth1", &["192.168.7.1", "fd00:2::1"]);
-    assert_eq!(choice(&public(DUAL, &["192.168.7.1", "fd00:2::1"]), &look), eth1);
-    assert_eq!(choice(&public(DUAL, &["fd00:2::1"]), &look), eth1);
-    assert_eq!(choice(&public(V6, &["192.168.7.1"]), &look).link, name("eth0"), "IPv4 is off");
+    assert_eq!(choice(&public(DUAL, &["192.168.7.1", "fd00:2::1"]), &observation), eth1);
+    assert_eq!(choice(&public(DUAL, &["fd00:2::1"]), &observation), eth1);
+    assert_eq!(choice(&public(V6, &["192.168.7.1"]), &observation).link, name("eth0"), "IPv4 is off");
     assert_eq!(
-        refusals(&public(DUAL, &["192.168.7.1", "fd00:1::1"]), &look),
+        refusals(&public(DUAL, &["192.168.7.1", "fd00:1::1"]), &observation),
         ["--public-ip=192.168.7.1 is eth1: it does not have fd00:1::1"]
     );
-    let translated = refused(&public(V4, &["203.0.113.7"]), &look);
+    let translated = refused(&public(V4, &["203.0.113.7"]), &observation);
     assert_eq!(translated.refused[0].to_string(), "--public-ip=203.0.113.7: no interface has this address");
     assert_eq!(
         translated.hint(),
@@ -482,14 +497,14 @@ fn without_a_default_route_an_only_usable_address_is_enough() {
 
 #[test]
 fn a_device_that_leads_to_pods_is_never_taken() {
-    let mut look = host(
+    let mut observation = host(
         "eth0
          cni0\n cni0 has 10.244.1.1/24
          flannel.2\n flannel.2 has 10.9.1.0/32
          veth7\n veth7 has fe80::7/64
          eth1\n eth1 has 192.168.7.1/24\n eth1 has fd00:2::1/64",
     );
-    for fact in &mut look.links {
+    for fact in &mut observation.links {
         match fact.link.name.as_str() {
             "flannel.2" => fact.link.alias = "flanneld /run/other/subnet.env".into(),
             "veth7" => fact.link.kind = LinkKind::Other("veth".into()),
@@ -497,7 +512,7 @@ fn a_device_that_leads_to_pods_is_never_taken() {
         }
     }
     let all = ["eth0", "cni0", "flannel.2", "veth7", "eth1"];
-    let choice = chosen(&pattern(V4, &all), &look);
+    let choice = chosen(&pattern(V4, &all), &observation);
     assert_eq!(choice.underlay, underlay("eth1", &["192.168.7.1"]));
     let refused = [
         "--iface-regex=x is eth0: it has no IPv4 address",
@@ -505,20 +520,20 @@ fn a_device_that_leads_to_pods_is_never_taken() {
         "--iface-regex=x is flannel.2: it is one of flannel's own, which the pod network is made of",
     ];
     assert_eq!(choice.reasons[..3], refused);
-    assert_eq!(self::choice(&pattern(V6, &["cni0", "veth7", "eth1"]), &look).link, name("eth1"));
+    assert_eq!(self::choice(&pattern(V6, &["cni0", "veth7", "eth1"]), &observation).link, name("eth1"));
     assert_eq!(
-        refusals(&iface(V4, &["10.244.1.1"]), &look),
+        refusals(&iface(V4, &["10.244.1.1"]), &observation),
         ["--iface=10.244.1.1 is cni0: it has 10.244.1.1, an address of the pod network: it leads to pods"]
     );
 }
 
 #[test]
 fn a_virtual_address_of_the_pod_network_beside_the_nodes_own_leads_nowhere() {
-    let look =
+    let observation =
         host("eth0\n eth0 has 10.244.7.200/32\n eth0 has 10.0.0.1/24\n veth8\n veth8 has 10.244.1.1/32");
-    assert_eq!(chosen(&iface(V4, &["eth0"]), &look).underlay, underlay("eth0", &["10.0.0.1"]));
+    assert_eq!(chosen(&iface(V4, &["eth0"]), &observation).underlay, underlay("eth0", &["10.0.0.1"]));
     assert_eq!(
-        refusals(&iface(V4, &["veth8"]), &look),
+        refusals(&iface(V4, &["veth8"]), &observation),
         ["--iface=veth8: it has 10.244.1.1, an address of the pod network: it leads to pods"]
     );
 }
@@ -526,10 +541,10 @@ fn a_virtual_address_of_the_pod_network_beside_the_nodes_own_leads_nowhere() {
 #[test]
 fn a_pod_network_that_holds_the_nodes_takes_their_addresses_only_where_it_gives_them_out() {
     let wide = r#"{"Network":"10.0.0.0/8","SubnetMin":"10.244.0.0","Backend":{"Type":"vxlan"}}"#;
-    let look =
+    let observation =
         host("eth0\n eth0 has 10.0.0.1/24\n cni0\n cni0 has 10.244.1.1/24\n old0\n old0 has 10.250.1.1/24");
     let chosen = |config: &NetworkConfig, link: &str| {
-        choose_in(config, &iface(V4, &[link]), &look, None).map(|choice| choice.underlay.link).ok()
+        choose_in(config, &iface(V4, &[link]), &observation, None).map(|choice| choice.underlay.link).ok()
     };
     let given_out = NetworkConfig::parse(wide).unwrap();
     assert_eq!(chosen(&given_out, "eth0"), Some(name("eth0")));
@@ -614,8 +629,8 @@ fn if_no_device_will_do_the_last_one_stays_with_a_note() {
 
 #[test]
 fn what_a_lease_was_announced_from_is_found_by_its_addresses() {
-    let look = host(HOST);
-    let from = |texts: &[&str]| announced_from(&by_family(texts), &look);
+    let observation = host(HOST);
+    let from = |texts: &[&str]| announced_from(&by_family(texts), &observation);
     assert_eq!(from(&["192.168.7.1"]), Some(underlay("eth1", &["192.168.7.1"])));
     let eth0 = &["10.0.0.1", "fd00:1::1"];
     assert_eq!(from(eth0), Some(underlay("eth0", eth0)));

@@ -7,7 +7,7 @@ use flannel_plan::backend::BackendError;
 use flannel_plan::desired::{self, Plan};
 use flannel_plan::diff::{Change, diff};
 use flannel_plan::inputs::Inputs;
-use flannel_plan::look::{Look, Scope};
+use flannel_plan::observation::{Observation, Scope};
 use flannel_plan::ownership;
 use flannel_plan::pod_bridge;
 use flannel_plan::state::Item;
@@ -29,15 +29,16 @@ pub struct Comparison {
 
 impl Comparison {
     /// Compares what the inputs ask for with what was found.
-    pub fn of(inputs: &Inputs, scope: &Scope, look: &Look) -> Result<Self, BackendError> {
+    pub fn of(inputs: &Inputs, scope: &Scope, observation: &Observation) -> Result<Self, BackendError> {
         let plan = desired::plan(inputs)?;
-        let mut observed = ownership::observed(scope, look);
+        let mut observed = ownership::observed(scope, observation);
         ownership::claim(&plan.desired, &mut observed);
         let unseen = ownership::unseen(&plan.desired, &observed);
         let mut changes = diff(&plan.desired, &observed.ours);
         changes.retain(|change| !unseen.iter().any(|(key, _)| *key == change.key()));
         let unseen = unseen.into_iter().map(|(_, why)| why).collect();
-        let bridges = pod_bridge::notes(look, &inputs.config, &inputs.own.subnets, inputs.node.strays());
+        let bridges =
+            pod_bridge::notes(observation, &inputs.config, &inputs.own.subnets, inputs.node.strays());
         Ok(Self { plan, changes, foreign: observed.foreign, unseen, bridges })
     }
 

@@ -174,8 +174,8 @@ not ours, left alone:
         };
         assert_eq!(text(&comparison, PLAIN), "nothing differs: all 1 objects are as they should be\n");
         assert_eq!(code(&comparison), SAME);
-        let blind = Comparison { unseen: vec!["rules cannot be looked at".to_owned()], ..comparison };
+        let unreadable = Comparison { unseen: vec!["rules cannot be looked at".to_owned()], ..comparison };
         let expected = "nothing differs in 0 of 1 objects, and of the others nothing is known:\n  rules cannot be looked at\n";
-        assert_eq!((text(&blind, PLAIN).as_str(), code(&blind)), (expected, NOT_FOUND_OUT));
+        assert_eq!((text(&unreadable, PLAIN).as_str(), code(&unreadable)), (expected, NOT_FOUND_OUT));
     }
 }

@@ -9,10 +9,10 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use flannel_kernel::stack::Stack;
-use flannel_kernel::{Kernel, Linux, LookError, Refusal};
+use flannel_kernel::{Kernel, Linux, NetlinkError, ObserveError};
 use flannel_plan::backend::BackendError;
 use flannel_plan::family::ByFamily;
-use flannel_plan::look::Look;
+use flannel_plan::observation::Observation;
 use flannel_plan::pod_bridge;
 use flannel_plan::report::{NodeReport, report_path};
 use ipnet::IpNet;
@@ -115,10 +115,10 @@ pub enum EvidenceError {
     },
     /// The kernel does not answer.
     #[error("the kernel cannot be looked at: {0}")]
-    Kernel(#[from] LookError),
+    Kernel(#[from] ObserveError),
     /// The kernel does not tell what hangs on a bridge.
     #[error("the bridge of the pods cannot be looked at: {0}")]
-    Bridge(Refusal),
+    Bridge(NetlinkError),
 }
 
 /// Gathers what is there now.
@@ -126,18 +126,24 @@ pub fn gather(subnet_file: &str) -> Result<Evidence, EvidenceError> {
     let (path, report, left_out) = read_report(subnet_file)?;
     let (mut comparison, mut pod_mtus) = (None, BTreeMap::new());
     if let (Some(scope), Some(inputs)) = (&report.scope, &report.inputs) {
-        let look: Look = Linux::open()?.look(scope)?;
-        comparison = Some(Comparison::of(inputs, scope, &look));
-        pod_mtus = count_mtus(&look, &inputs.own.subnets)?;
+        let observation: Observation = Linux::open()?.observe(scope)?;
+        comparison = Some(Comparison::of(inputs, scope, &observation));
+        pod_mtus = count_mtus(&observation, &inputs.own.subnets)?;
     }
     let daemon = sighting(report.pid);
     Ok(Evidence { path, daemon, now: unix_millis(), report, left_out, comparison, pod_mtus })
 }
 
 /// How many pods have which MTU: both ends of a pod's cable have the same, and the ends here hang on its bridge.
-fn count_mtus(look: &Look, subnets: &ByFamily<IpNet>) -> Result<BTreeMap<u32, usize>, EvidenceError> {
-    let bridges: BTreeSet<u32> =
-        subnets.iter().flat_map(|(_, subnet)| pod_bridge::of(look, subnet)).map(|fact| fact.index).collect();
+fn count_mtus(
+    observation: &Observation,
+    subnets: &ByFamily<IpNet>,
+) -> Result<BTreeMap<u32, usize>, EvidenceError> {
+    let bridges: BTreeSet<u32> = subnets
+        .iter()
+        .flat_map(|(_, subnet)| pod_bridge::of(observation, subnet))
+        .map(|fact| fact.index)
+        .collect();
     let mut stack = Stack::open().map_err(EvidenceError::Bridge)?;
     let mut mtus = BTreeMap::new();
     for bridge in bridges {

@@ -12,7 +12,7 @@ use anyhow::{Context, bail};
 use flannel_kernel::Linux;
 use flannel_kernel::firewall::rules::Rules;
 use flannel_plan::family::Family;
-use flannel_plan::look::Scope;
+use flannel_plan::observation::Scope;
 use flannel_plan::rules::explain::{Packet, explain_snat};
 
 use crate::screen::{Form, listed, write_json};
@@ -68,17 +68,20 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
     if Family::of(*destination) != family {
         bail!("{source} and {destination} are of different families: no packet has both");
     }
-    let look = Rules::open().look_at_everything(family);
-    let unseen: Vec<String> =
-        look.blind.iter().map(|blind| format!("{}: {}", blind.system, blind.why)).collect();
-    if look.tables.is_empty() && !unseen.is_empty() {
+    let observation = Rules::open().observe_everything(family);
+    let unseen: Vec<String> = observation
+        .unreadable
+        .iter()
+        .map(|unreadable| format!("{}: {}", unreadable.system, unreadable.why))
+        .collect();
+    if observation.tables.is_empty() && !unseen.is_empty() {
         bail!("no rules can be read: {}", listed(unseen));
     }
     let own = own_addresses()?;
     let ends_here = own.has(*destination) && !own.has(*source);
     // A packet from elsewhere to this node ends here, before the rules about sources.
     let way = if ends_here { Way::EndsHere } else { Way::Leaves };
-    let explanation = explain_snat(&look.tables, &packet(arguments, own.has(*destination)));
+    let explanation = explain_snat(&observation.tables, &packet(arguments, own.has(*destination)));
     Ok(Answer::new(&explanation, way, unseen))
 }
 
@@ -105,7 +108,7 @@ impl Own {
 
 /// Asks the kernel: who may bind to an address is another question, which `ip_nonlocal_bind` answers with all of them.
 fn own_addresses() -> anyhow::Result<Own> {
-    let look = Linux::open().and_then(|mut kernel| kernel.look_without_rules(&Scope::default()));
-    let addresses = look.context("this node's own addresses cannot be told")?.addresses;
+    let observation = Linux::open().and_then(|mut kernel| kernel.observe_without_rules(&Scope::default()));
+    let addresses = observation.context("this node's own addresses cannot be told")?.addresses;
     Ok(Own(addresses.iter().map(|fact| fact.address.addr()).collect()))
 }

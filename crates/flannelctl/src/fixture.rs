@@ -13,8 +13,8 @@ use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::firewall::Firewall;
 use flannel_plan::inputs::{HostRoute, Inputs, NodeOptions};
 use flannel_plan::lease::Lease;
-use flannel_plan::look::{LinkFact, Look, Scope};
 use flannel_plan::mac::Mac;
+use flannel_plan::observation::{LinkFact, Observation, Scope};
 use flannel_plan::report::NodeReport;
 use flannel_plan::state::{Link, LinkKind, PROTOCOL_KERNEL, RouteKind};
 use flannel_plan::underlay::Underlay;
@@ -108,7 +108,7 @@ pub fn settled(inputs: &Inputs) -> Fake {
         kind: LinkKind::Other("veth".into()),
     };
     let eth0 = LinkFact { index: 2, link: eth0, running: true, loopback: false };
-    let mut kernel = Fake::new(Look { links: vec![eth0], ..Look::default() });
+    let mut kernel = Fake::new(Observation { links: vec![eth0], ..Observation::default() });
     let comparison = compare(inputs, &mut kernel);
     assert_eq!(kernel.apply(&comparison.changes), []);
     kernel
@@ -116,7 +116,7 @@ pub fn settled(inputs: &Inputs) -> Fake {
 
 fn compare(inputs: &Inputs, kernel: &mut Fake) -> Comparison {
     let scope = scope_of(inputs);
-    Comparison::of(inputs, &scope, &kernel.look(&scope).unwrap()).unwrap()
+    Comparison::of(inputs, &scope, &kernel.observe(&scope).unwrap()).unwrap()
 }
 
 /// What is found on a node whose daemon runs and says that all is well.

@@ -13,7 +13,7 @@ use flannel_plan::inputs::Inputs;
 use flannel_plan::lease::Lease;
 use flannel_plan::link_name::LinkName;
 use flannel_plan::mac::Mac;
-use flannel_plan::peers::{self, Judged, Peer, Refusal};
+use flannel_plan::peers::{self, IgnoredLease, Judged, Peer};
 use flannel_plan::quoted::quoted;
 use flannel_plan::state::{Item, Key};
 use ipnet::IpNet;
@@ -101,7 +101,7 @@ fn name_of(lease: &Lease) -> LeaseName<'_> {
 struct Survey<'a> {
     comparison: &'a Comparison,
     tunnels: ByFamily<LinkName>,
-    refused: BTreeMap<LeaseName<'a>, &'a Refusal>,
+    refused: BTreeMap<LeaseName<'a>, &'a IgnoredLease>,
     troubles: Troubles,
 }
 
@@ -119,15 +119,18 @@ impl<'a> Survey<'a> {
 
     fn of_followed(&self, place: usize, peer: &Peer<'_>) -> PeerStatus {
         let lease = peer.lease;
-        let ends: Vec<_> = peer.ends.iter().collect();
-        let reached: Vec<_> = ends.iter().filter_map(|(_, end)| self.reach(end.subnet)).collect();
-        let name_family = ends.len() > 1;
+        let endpoints: Vec<_> = peer.endpoints.iter().collect();
+        let reached: Vec<_> =
+            endpoints.iter().filter_map(|(_, endpoint)| self.reach(endpoint.subnet)).collect();
+        let name_family = endpoints.len() > 1;
         let word = |(family, what): &(Family, String)| match name_family {
             true => format!("{family} {what}"),
             false => what.clone(),
         };
         let troubles = self.troubles.get(&place).into_iter().flatten().map(word);
-        let refusals = ends.iter().filter_map(|(_, end)| self.refused.get(&(&lease.owner, Some(end.subnet))));
+        let refusals = endpoints
+            .iter()
+            .filter_map(|(_, endpoint)| self.refused.get(&(&lease.owner, Some(endpoint.subnet))));
         let refusals: Vec<_> = refusals.map(|refusal| refusal.why.to_string()).collect();
         let is_refused = reached.is_empty() && !refusals.is_empty();
         let why: Vec<_> = troubles.chain(refusals).collect();
@@ -173,10 +176,10 @@ fn identity(lease: &Lease) -> PeerStatus {
 fn troubles(changes: &[Change], peers: &[Peer<'_>], tunnels: &ByFamily<LinkName>) -> Troubles {
     let mut owners: BTreeMap<Mark, usize> = BTreeMap::new();
     for (place, peer) in peers.iter().enumerate() {
-        for (family, end) in peer.ends.iter() {
-            owners.insert(Mark::Subnet(end.subnet), place);
-            owners.insert(Mark::Gateway(end.subnet.network()), place);
-            owners.extend(end.mac.map(|mac| (Mark::Mac(family, mac), place)));
+        for (family, endpoint) in peer.endpoints.iter() {
+            owners.insert(Mark::Subnet(endpoint.subnet), place);
+            owners.insert(Mark::Gateway(endpoint.subnet.network()), place);
+            owners.extend(endpoint.mac.map(|mac| (Mark::Mac(family, mac), place)));
         }
     }
     let mut troubles = Troubles::new();

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use flannel_kernel::bridge_probe::{meets_rules, path_of_setting};
 use flannel_kernel::module;
 use flannel_plan::family::{ByFamily, Family};
-use flannel_plan::look::Look;
+use flannel_plan::observation::Observation;
 use flannel_plan::pod_bridge;
 use ipnet::IpNet;
 use tracing::{debug, info};
@@ -31,8 +31,14 @@ pub struct BridgeNetfilter {
 
 impl BridgeNetfilter {
     /// What is to be told about a node with these subnets; nothing while no bridge holds its pods.
-    pub fn notes(&mut self, look: &Look, subnets: &ByFamily<IpNet>, now: Instant) -> Vec<String> {
-        let bridged = subnets.iter().filter(|(_, subnet)| pod_bridge::of(look, subnet).next().is_some());
+    pub fn notes(
+        &mut self,
+        observation: &Observation,
+        subnets: &ByFamily<IpNet>,
+        now: Instant,
+    ) -> Vec<String> {
+        let bridged =
+            subnets.iter().filter(|(_, subnet)| pod_bridge::of(observation, subnet).next().is_some());
         bridged.filter_map(|(family, _)| self.note(family, now)).collect()
     }
 
@@ -100,10 +106,10 @@ fn load() {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use flannel_plan::look::{AddressFact, LinkFact};
+    use flannel_plan::observation::{AddressFact, LinkFact};
     use flannel_plan::state::{Link, LinkKind};
 
-    fn look(kind: &str, address: &str) -> Look {
+    fn observe(kind: &str, address: &str) -> Observation {
         let name = "cni0".parse().unwrap();
         let (mac, kind) = ("02:00:00:00:00:01".parse().unwrap(), LinkKind::Other(kind.into()));
         let link = Link { name, mac, mtu: 1450, up: true, alias: "".into(), kind };
@@ -116,7 +122,7 @@ mod tests {
             unusable: false,
         };
         let fact = LinkFact { index: 7, link, running: true, loopback: false };
-        Look { links: vec![fact], addresses: vec![address], ..Look::default() }
+        Observation { links: vec![fact], addresses: vec![address], ..Observation::default() }
     }
 
     #[test]
@@ -134,13 +140,13 @@ mod tests {
     #[test]
     fn a_bridge_is_tried_once_and_not_in_the_first_moments() {
         let (mut bridges, begin) = (BridgeNetfilter::default(), Instant::now());
-        let (look, subnets) =
-            (look("bridge", "10.244.3.1/24"), ByFamily { v4: "10.244.3.0/24".parse().ok(), v6: None });
-        bridges.notes(&look, &subnets, begin);
+        let (observation, subnets) =
+            (observe("bridge", "10.244.3.1/24"), ByFamily { v4: "10.244.3.0/24".parse().ok(), v6: None });
+        bridges.notes(&observation, &subnets, begin);
         assert!(bridges.trials.get(Family::V4).is_none());
-        bridges.notes(&look, &subnets, begin + FIRST_MOMENTS);
+        bridges.notes(&observation, &subnets, begin + FIRST_MOMENTS);
         let trial = bridges.trials.get(Family::V4).cloned().unwrap();
-        bridges.notes(&look, &subnets, begin + 2 * FIRST_MOMENTS);
+        bridges.notes(&observation, &subnets, begin + 2 * FIRST_MOMENTS);
         assert!(Arc::ptr_eq(&trial, bridges.trials.get(Family::V4).unwrap()));
     }
 }

@@ -17,7 +17,7 @@ use flannel_plan::family::ByFamily;
 use flannel_plan::firewall::Firewall;
 use flannel_plan::inputs::{Inputs, NodeOptions};
 use flannel_plan::lease::Lease;
-use flannel_plan::look::Scope;
+use flannel_plan::observation::Scope;
 use flannel_plan::ownership::{self, Observed};
 use flannel_plan::peers::{self, Newcomer};
 use flannel_plan::pod_bridge;
@@ -30,6 +30,8 @@ use tracing::warn;
 
 use crate::bridge_netfilter::BridgeNetfilter;
 use crate::damper::{Advice, Damper};
+use crate::fast_path::FastPath;
+use crate::firewall_backend::FirewallBackend;
 use crate::gather::NotYet;
 use crate::identity::Identity;
 use crate::in_force::InForce;
@@ -38,10 +40,8 @@ use crate::planned::Planned;
 use crate::reconcile::{self, Admission, Settlement};
 use crate::remembered::Remembered;
 use crate::report::{Pass, Reporter};
-use crate::rule_means::RuleMeans;
 use crate::store_link::{LastWord, Wanted, Word};
 use crate::trial::Trial;
-use crate::trust::Trust;
 use crate::wake::{Alarm, Wake};
 use judging::{Seen, conditions};
 
@@ -90,7 +90,7 @@ pub struct Before {
 pub struct Daemon<K> {
     parts: Parts<K>,
     identity: Identity,
-    rule_means: RuleMeans,
+    firewall_backend: FirewallBackend,
     bridges: BridgeNetfilter,
     damper: Damper,
     underlay: Option<Underlay>,
@@ -98,42 +98,42 @@ pub struct Daemon<K> {
     /// Whether the store's net-conf is not followed now.
     holds_back: bool,
     trial: Trial,
-    trust: Trust,
+    fast_path: FastPath,
     retry: Option<Duration>,
 }
 
 impl<K: Kernel> Daemon<K> {
     /// Puts the parts together.
     pub fn new(parts: Parts<K>) -> Self {
-        let rule_means = RuleMeans::new(parts.options.rules);
+        let firewall_backend = FirewallBackend::new(parts.options.rules);
         let (identity, damper) = (Identity::default(), Damper::default());
         Self {
             parts,
             identity,
-            rule_means,
+            firewall_backend,
             bridges: BridgeNetfilter::default(),
             damper,
             underlay: None,
             planned: None,
             holds_back: false,
             trial: Trial::default(),
-            trust: Trust::default(),
+            fast_path: FastPath::default(),
             retry: None,
         }
     }
 
     /// Runs until it is told to stop. The kernel is left as it is then.
     pub fn run(&mut self, alarm: &mut Alarm) {
-        let mut wake = Wake::Look;
+        let mut wake = Wake::Observation;
         loop {
             self.parts.reporter.beat();
-            let (begun, had_news) = (Instant::now(), self.trust.is_drawn_on());
+            let (begun, had_news) = (Instant::now(), self.fast_path.is_drawn_on());
             let word = self.parts.word.get();
             let result = match self.follow_peers(&word, wake, begun) {
                 Some(settlement) => Ok(settlement),
                 None => {
                     // A look for which only time asked is due again soon.
-                    let gives_way = wake == Wake::Time && self.trust.holds(begun);
+                    let gives_way = wake == Wake::Time && self.fast_path.holds(begun);
                     self.pass(&word, gives_way.then(|| alarm.urgency()), begun)
                 }
             };
@@ -143,7 +143,7 @@ impl<K: Kernel> Daemon<K> {
             }
             let pass = Pass { result, took: begun.elapsed() };
             let looks = pass.result.as_ref().map_or(1, |settlement| settlement.looks);
-            alarm.note_pass(pass.took, looks, &self.trust);
+            alarm.note_pass(pass.took, looks, &self.fast_path);
             self.plan_retry(&pass.result);
             let has_news = |settlement: &Settlement| had_news || !settlement.done.is_empty();
             let leaves_memory = pass.result.as_ref().is_ok_and(|end| end.looks > 0 && has_news(end));
@@ -163,16 +163,16 @@ impl<K: Kernel> Daemon<K> {
     /// Waits for a reason to look again, and writes files meanwhile.
     fn sleep(&mut self, alarm: &mut Alarm) -> Wake {
         // Once: a file that is written meanwhile must not put it off.
-        let look = self.next_look();
+        let observation = self.next_look();
         loop {
             self.parts.reporter.beat();
-            if !self.trust.is_drawn_on() {
+            if !self.fast_path.is_drawn_on() {
                 self.write_files();
             }
-            let turn = self.files_due().map_or(look, |due| due.min(look));
+            let turn = self.files_due().map_or(observation, |due| due.min(observation));
             match alarm.wait(turn) {
                 Some(wake) => return wake,
-                None if turn == look => return Wake::Time,
+                None if turn == observation => return Wake::Time,
                 None => {}
             }
         }
@@ -186,7 +186,7 @@ impl<K: Kernel> Daemon<K> {
     /// When to write files next: while peers change, the next change must not wait for that.
     fn files_due(&self) -> Option<Instant> {
         let due = [self.parts.reporter.file_due(), self.parts.remembered.due()];
-        due.into_iter().flatten().min().filter(|_| !self.trust.is_drawn_on())
+        due.into_iter().flatten().min().filter(|_| !self.fast_path.is_drawn_on())
     }
 
     fn is_large(&self) -> bool {
@@ -196,13 +196,13 @@ impl<K: Kernel> Daemon<K> {
     /// The short way where only other nodes came, went or changed; none if the whole way has to be gone.
     fn follow_peers(&mut self, word: &Word, wake: Wake, now: Instant) -> Option<Settlement> {
         let snapshot = word.snapshot.as_ref().filter(|_| wake == Wake::Store && word.is_proof())?;
-        let planned = self.planned.as_mut().filter(|_| self.trust.holds(now) && !self.holds_back)?;
+        let planned = self.planned.as_mut().filter(|_| self.fast_path.holds(now) && !self.holds_back)?;
         let news = planned.news_of(snapshot)?;
         let changes = news.changes();
         minding::own_entries(&self.parts.interest, &changes);
         let settlement = reconcile::follow(&changes, &mut self.parts.kernel)?;
         if !changes.is_empty() {
-            self.trust.draw_on(now);
+            self.fast_path.draw_on(now);
         }
         let peers_before = planned.plan.peers;
         planned.follow(news, snapshot);
@@ -214,34 +214,39 @@ impl<K: Kernel> Daemon<K> {
 
     /// One pass: everything from the store's last word to a settled kernel.
     fn pass(&mut self, word: &Word, urgent: Option<Urgent>, now: Instant) -> Result<Settlement, NotYet> {
-        let trust = std::mem::take(&mut self.trust);
+        let fast_path = std::mem::take(&mut self.fast_path);
         self.parts.reporter.suspects.hear();
         let snapshot = word.snapshot.as_ref().ok_or_else(|| NotYet::NoWord(word.read_trouble.clone()))?;
         let seen = self.judge_and_see(word, snapshot, urgent, now);
         if seen.as_ref().is_err_and(NotYet::gave_way) {
-            self.trust = trust;
+            self.fast_path = fast_path;
         }
         let (seen, held) = seen?;
         self.holds_back = held.is_some();
-        let Seen { in_force, scope, mut firewall, look } = seen;
+        let Seen { in_force, scope, mut firewall, observation } = seen;
         let subnets = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
-        firewall.notes.extend(self.bridges.notes(&look, &subnets, now));
-        firewall.notes.extend(pod_bridge::notes(&look, &in_force.config, &subnets, self.parts.node.strays()));
-        let choice = self.choose(&in_force, snapshot, (&scope, &look));
+        firewall.notes.extend(self.bridges.notes(&observation, &subnets, now));
+        firewall.notes.extend(pod_bridge::notes(
+            &observation,
+            &in_force.config,
+            &subnets,
+            self.parts.node.strays(),
+        ));
+        let choice = self.choose(&in_force, snapshot, (&scope, &observation));
         // While there is no choice to be content with, every device matters.
         let content = choice.as_ref().ok().filter(|choice| held.is_none() && choice.note.is_none());
         minding::scope(&self.parts.interest, &scope, content.map(|choice| choice.underlay.link));
         let choice = choice?;
         self.parts.reporter.tell_conditions(conditions(held.as_ref(), &choice));
         let underlay = self.follow(choice);
-        let (announcement, _) = self.announce(&in_force, snapshot, &underlay, &look)?;
+        let (announcement, _) = self.announce(&in_force, snapshot, &underlay, &observation)?;
         let (own, held_back) = (in_force.own_lease(&announcement), held.is_some());
         let wanted = Wanted { announcement, config: in_force.config.clone() };
         self.want(held.map_or(Some(wanted), |held| held.wanted.map(|wanted| *wanted)));
         let own = own.filter(|own| held_back || self.is_told(own, word));
         let own = own.ok_or_else(|| NotYet::NoLease(word.publish_trouble.clone()))?;
-        let mut observed = ownership::observed(&scope, &look);
-        drop(look);
+        let mut observed = ownership::observed(&scope, &observation);
+        drop(observation);
         let (node, config, peers) =
             (self.parts.node.clone(), in_force.config.clone(), snapshot.peers.clone());
         let routes = std::mem::take(&mut observed.routes);
@@ -275,7 +280,7 @@ impl<K: Kernel> Daemon<K> {
     /// What rules are held with under a net-conf.
     fn firewall(&mut self, config: &NetworkConfig, now: Instant) -> Firewall {
         let rules = self.parts.kernel.rules();
-        rules.map(|rules| self.rule_means.of(config, rules, now)).unwrap_or_default()
+        rules.map(|rules| self.firewall_backend.of(config, rules, now)).unwrap_or_default()
     }
 
     /// Notes the external interface and tells of it, if it is new.
@@ -345,7 +350,7 @@ impl<K: Kernel> Daemon<K> {
         let settlement =
             reconcile::settle(&planned.plan, &planned.scope, observed, &mut self.parts.kernel, &mut admit)?;
         planned.note_pass(settlement.left.difference(&settlement.held).cloned().collect());
-        self.trust = Trust::after(&settlement);
+        self.fast_path = FastPath::after(&settlement);
         self.parts.reporter.tell_changes(&settlement, &repairs);
         Ok(settlement)
     }
@@ -353,7 +358,7 @@ impl<K: Kernel> Daemon<K> {
     fn plan_retry(&mut self, pass: &Result<Settlement, NotYet>) {
         let unsettled = match pass {
             Ok(settlement) => !settlement.failures.is_empty(),
-            Err(NotYet::Look(_) | NotYet::Identity(_)) => true,
+            Err(NotYet::Observation(_) | NotYet::Identity(_)) => true,
             Err(_) => false, // a notice will come when that changes
         };
         let next = self.retry.map_or(FIRST_RETRY, |delay| (delay * 2).min(SAFETY_LOOK));
@@ -371,7 +376,8 @@ impl<K: Kernel> Daemon<K> {
         let retry = self.retry.map(|delay| now + delay);
         let grace = self.parts.reporter.grace_ends();
         let trial = self.trial.again().filter(|_| self.holds_back);
-        let due = [retry, self.resync(now), self.damper.next_release(now), self.trust.ends(), grace, trial];
+        let due =
+            [retry, self.resync(now), self.damper.next_release(now), self.fast_path.ends(), grace, trial];
         due.into_iter().flatten().chain([now + SAFETY_LOOK]).min().unwrap_or(now)
     }
 }

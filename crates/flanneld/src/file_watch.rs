@@ -35,7 +35,7 @@ impl FileWatch {
     fn listen(&self) -> io::Result<Infallible> {
         loop {
             let watch = self.begin()?;
-            self.bell.ring(Wake::Look);
+            self.bell.ring(Wake::Observation);
             self.ring_until_gone(&watch)?;
         }
     }
@@ -67,7 +67,7 @@ impl FileWatch {
             };
             let ours = event.file_name().is_some_and(|name| name.to_bytes() == self.name.as_bytes());
             if ours || event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                self.bell.ring(Wake::Look);
+                self.bell.ring(Wake::Observation);
             }
             if event.events().intersects(ReadFlags::IGNORED | ReadFlags::MOVE_SELF) {
                 return Ok(());
@@ -96,6 +96,6 @@ mod tests {
         let (over, is_over) = channel();
         thread::spawn(move || over.send(watch.ring_until_gone(&begun)));
         assert_eq!(is_over.recv_timeout(Duration::from_secs(10)), Ok(Ok(())));
-        assert_eq!(Alarm::new(bell).wait(Instant::now()), Some(Wake::Look));
+        assert_eq!(Alarm::new(bell).wait(Instant::now()), Some(Wake::Observation));
     }
 }

@@ -9,7 +9,7 @@ use flannel_plan::backend::BackendError;
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::family::ByFamily;
 use flannel_plan::lease::{Lease, is_same_node};
-use flannel_plan::look::Look;
+use flannel_plan::observation::Observation;
 use flannel_plan::underlay::{self, Choice, Host, NoUnderlay, Pattern, Underlay, Wishes};
 use regex::Regex;
 
@@ -38,13 +38,13 @@ pub enum NotYet {
     NoLease(Option<String>),
     /// The kernel does not answer.
     #[error("the kernel cannot be looked at: {0}")]
-    Look(#[from] flannel_kernel::LookError),
+    Observation(#[from] flannel_kernel::ObserveError),
 }
 
 impl NotYet {
     /// Whether a look was only ended for something more urgent.
     pub fn gave_way(&self) -> bool {
-        matches!(self, Self::Look(error) if error.gave_way())
+        matches!(self, Self::Observation(error) if error.gave_way())
     }
 }
 
@@ -69,7 +69,7 @@ pub fn choose_underlay(
     current: Option<&Underlay>,
 ) -> Result<Choice, NoUnderlay> {
     let Wished { options, config, public } = wished;
-    let texts = texts(host.look, current);
+    let texts = texts(host.observation, current);
     let wishes = Wishes {
         families: config.families(),
         ifaces: options.ifaces.clone(),
@@ -81,9 +81,9 @@ pub fn choose_underlay(
 }
 
 /// All that a pattern may match: what the host has, and what it had when the interface was chosen.
-fn texts(look: &Look, current: Option<&Underlay>) -> BTreeSet<String> {
-    let there = look.links.iter().map(|fact| fact.link.name.to_string());
-    let there = there.chain(look.addresses.iter().map(|fact| fact.address.addr().to_string()));
+fn texts(observation: &Observation, current: Option<&Underlay>) -> BTreeSet<String> {
+    let there = observation.links.iter().map(|fact| fact.link.name.to_string());
+    let there = there.chain(observation.addresses.iter().map(|fact| fact.address.addr().to_string()));
     let was = current.into_iter().flat_map(|current| {
         let addresses = current.addresses.iter().map(|(_, address)| address.to_string());
         addresses.chain([current.link.to_string()])

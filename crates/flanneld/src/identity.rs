@@ -7,8 +7,8 @@ use flannel_plan::backend::{self, BackendKind};
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::lease::Lease;
-use flannel_plan::look::Look;
 use flannel_plan::mac::Mac;
+use flannel_plan::observation::Observation;
 
 /// The hardware addresses of this node's devices; remembers those that were made.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ impl Identity {
         &mut self,
         config: &NetworkConfig,
         lease: Option<&Lease>,
-        look: &Look,
+        observation: &Observation,
     ) -> std::io::Result<ByFamily<Mac>> {
         let mut macs = ByFamily::default();
         if BackendKind::of(&config.backend) != BackendKind::Vxlan {
@@ -30,7 +30,8 @@ impl Identity {
         }
         let leased = lease.map(|lease| backend::macs(&lease.announcement)).unwrap_or_default();
         for (family, name) in backend::links(config).iter() {
-            let device = look.links.iter().find(|fact| fact.link.name == *name).map(|fact| fact.link.mac);
+            let device =
+                observation.links.iter().find(|fact| fact.link.name == *name).map(|fact| fact.link.mac);
             let known = leased.get(family).copied().or(*self.made.slot(family)).or(device);
             *macs.slot(family) = Some(match known.filter(|mac| mac.is_unicast()) {
                 Some(mac) => mac,

@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use flannel_leases::rival::{Rival, Stand};
-use flannel_plan::peers::Refusal;
+use flannel_plan::peers::IgnoredLease;
 use flannel_plan::state::Tier;
 
 use crate::planned::Planned;
@@ -91,7 +91,7 @@ pub fn rivals(word: &Word, stand: Stand) -> impl Iterator<Item = &Rival> {
 }
 
 /// By the subnet, which is the name that a lease has in every store: in etcd an owner is but an address.
-fn of_refusal(refusal: &Refusal) -> Note {
+fn of_refusal(refusal: &IgnoredLease) -> Note {
     match refusal.subnet {
         Some(subnet) => Note::about(subnet, refusal),
         None => Note::about(&refusal.owner, refusal),

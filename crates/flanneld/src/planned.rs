@@ -5,12 +5,12 @@ use std::net::IpAddr;
 
 use flannel_leases::Snapshot;
 use flannel_plan::backend::BackendError;
+use flannel_plan::delta::{self, Delta};
 use flannel_plan::desired::{self, Plan};
 use flannel_plan::diff::Change;
 use flannel_plan::family::ByFamily;
 use flannel_plan::inputs::Inputs;
-use flannel_plan::look::Scope;
-use flannel_plan::news::{self, News};
+use flannel_plan::observation::Scope;
 use flannel_plan::state::Key;
 
 /// A plan with its past.
@@ -37,17 +37,17 @@ impl Planned {
     }
 
     /// What the peers of a snapshot change, if nothing else is new in it and they can be told alone.
-    pub fn news_of(&self, snapshot: &Snapshot) -> Option<News> {
+    pub fn news_of(&self, snapshot: &Snapshot) -> Option<Delta> {
         let inputs = &self.inputs;
         let same = snapshot.config.as_ref().ok() == Some(&inputs.config)
             && snapshot.own.as_deref() == Some(&inputs.own)
             && snapshot.public == self.public;
         let only_peers = same && !snapshot.own_is_damaged;
-        only_peers.then(|| news::of_peers(&self.plan, inputs, &snapshot.peers)).flatten()
+        only_peers.then(|| delta::of_peers(&self.plan, inputs, &snapshot.peers)).flatten()
     }
 
     /// Takes the news of a snapshot, which are in place.
-    pub fn follow(&mut self, news: News, snapshot: &Snapshot) {
+    pub fn follow(&mut self, news: Delta, snapshot: &Snapshot) {
         self.plan.follow(news);
         self.inputs.peers.clone_from(&snapshot.peers);
     }
@@ -81,8 +81,8 @@ impl Planned {
 mod tests {
     use flannel_kernel::Kernel;
     use flannel_kernel::fake::Fake;
-    use flannel_plan::look::{LinkFact, Look};
     use flannel_plan::mac::Mac;
+    use flannel_plan::observation::{LinkFact, Observation};
     use flannel_plan::ownership;
     use flannel_plan::state::{Link, LinkKind};
 
@@ -113,7 +113,7 @@ mod tests {
 
     /// Settles a plan; gives the kinds of what counts as repaired.
     fn settle(planned: &mut Planned, before: Option<&Planned>, kernel: &mut Fake) -> Vec<&'static str> {
-        let observed = ownership::observed(&planned.scope, &kernel.look(&planned.scope).unwrap());
+        let observed = ownership::observed(&planned.scope, &kernel.observe(&planned.scope).unwrap());
         let mut repaired = Vec::new();
         let mut admit = |change: &Change| {
             repaired.extend(planned.is_repair(change, before).then(|| change.key().kind()));
@@ -127,7 +127,8 @@ mod tests {
 
     #[test]
     fn what_goes_with_a_device_that_we_build_anew_is_not_repaired_and_what_others_take_is() {
-        let mut kernel = Fake::new(Look { links: vec![device("eth0"), device("eth1")], ..Look::default() });
+        let mut kernel =
+            Fake::new(Observation { links: vec![device("eth0"), device("eth1")], ..Observation::default() });
         let mut first = planned(|_| {});
         assert_eq!(settle(&mut first, None, &mut kernel), [] as [&str; 0]);
         let mut moved = planned(|inputs| inputs.underlay.link = "eth1".parse().unwrap());

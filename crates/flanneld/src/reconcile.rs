@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use flannel_kernel::{Failure, Kernel, LookError};
+use flannel_kernel::{Failure, Kernel, ObserveError};
 use flannel_plan::desired::Plan;
 use flannel_plan::diff::{Change, diff};
-use flannel_plan::look::Scope;
+use flannel_plan::observation::Scope;
 use flannel_plan::ownership::{self, Observed};
 use flannel_plan::state::{Item, Key, Link, State, Tier};
 use tracing::debug;
@@ -47,9 +47,9 @@ impl Settlement {
         let taken = ownership::obstacles(planned, observed).into_iter().map(name_taken);
         let unseen = ownership::unseen(planned, observed).into_iter();
         self.unseen = observed
-            .blind
+            .unreadable
             .iter()
-            .filter(|blind| !blind.hides_any(planned))
+            .filter(|unreadable| !unreadable.hides_any(planned))
             .map(ToString::to_string)
             .collect();
         for trouble in taken.chain(unseen.map(|(key, why)| Trouble { key, why })) {
@@ -82,7 +82,7 @@ pub fn settle(
     mut observed: Observed,
     kernel: &mut impl Kernel,
     admit: &mut impl FnMut(&Change) -> Admission,
-) -> Result<Settlement, LookError> {
+) -> Result<Settlement, ObserveError> {
     let mut end = Settlement::default();
     loop {
         end.looks += 1;
@@ -100,7 +100,7 @@ pub fn settle(
         }
         apply(&changes, kernel, &mut end);
         drop(changes);
-        observed = ownership::observed(scope, &kernel.look(scope)?);
+        observed = ownership::observed(scope, &kernel.observe(scope)?);
     }
 }
 

@@ -17,7 +17,7 @@ use flannel_plan::snapshot_file::{FORMAT, Kept, Recalled};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::rare_file::RareFile;
+use crate::throttled_file::ThrottledFile;
 
 /// Survives a reboot; may be missing in a container, where the folder of the subnet file has to do.
 const LASTING: &str = "/var/lib/flannel";
@@ -29,7 +29,7 @@ const MOST_NAMED: usize = 5;
 /// The file.
 #[derive(Debug)]
 pub struct Remembered {
-    file: RareFile,
+    file: ThrottledFile,
     /// Where it goes if it cannot be written in the place that lasts.
     refuge: Option<PathBuf>,
     /// Which daemon of this host it belongs to, and which store it speaks of.
@@ -70,7 +70,7 @@ impl Remembered {
         let lasting = Path::new(LASTING);
         let (path, refuge) =
             if lasting.is_dir() { (lasting.join(name), Some(beside)) } else { (beside, None) };
-        let file = RareFile::new(path, Survives::PowerCut, PAUSE);
+        let file = ThrottledFile::new(path, Survives::PowerCut, PAUSE);
         Self { file, refuge, of, accepted: None, earlier: None, newcomers: Vec::new() }
     }
 

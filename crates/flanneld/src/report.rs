@@ -23,9 +23,9 @@ use crate::http::{Health, Readiness};
 use crate::notes::{Note, Told, notes, rivals};
 use crate::notify::{self, Supervisor};
 use crate::planned::Planned;
-use crate::rare_file::RareFile;
 use crate::reconcile::Settlement;
 use crate::store_link::Word;
+use crate::throttled_file::ThrottledFile;
 
 /// A repair that is shorter than this does not make a node unready: a probe must not act on a blink.
 const GRACE: Duration = Duration::from_secs(5);
@@ -40,7 +40,7 @@ const MOST_NAMED: usize = 5;
 pub struct Reporter {
     health: Arc<Health>,
     supervisor: Supervisor,
-    state_file: RareFile,
+    state_file: ThrottledFile,
     repairs: RepairLog,
     told: BTreeSet<String>,
     logged: Told,
@@ -79,7 +79,7 @@ impl Reporter {
     pub fn new(
         health: Arc<Health>,
         supervisor: Supervisor,
-        state_file: RareFile,
+        state_file: ThrottledFile,
         store: watch::Sender<leases::Readiness>,
         culprits: Culprits,
     ) -> Self {

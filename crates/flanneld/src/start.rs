@@ -14,7 +14,7 @@ use flannel_kernel::firewall::rules::watch::RuleWatch;
 use flannel_kernel::watch::{Interest, Watch, WatchError};
 use flannel_leases::{Readiness, Server, Snapshot};
 use flannel_plan::family::ByFamily;
-use flannel_plan::look::Scope;
+use flannel_plan::observation::Scope;
 use flannel_plan::report::report_path;
 use flannel_plan::subnet_env::{previous_networks, previous_subnets};
 use flannel_plan::underlay::Underlay;
@@ -34,10 +34,10 @@ use crate::instance;
 use crate::metrics::Failures;
 use crate::notify::Supervisor;
 use crate::options::Options;
-use crate::rare_file::RareFile;
 use crate::remembered::{Belongs, Remembered};
 use crate::report::Reporter;
 use crate::store_link::{self, LastWord, Link};
+use crate::throttled_file::ThrottledFile;
 use crate::wake::{Alarm, Bell, Wake};
 use crate::watching::{self, Named};
 
@@ -77,7 +77,7 @@ pub fn run(options: Options, bell: &Bell) -> anyhow::Result<()> {
     let report = last_report(Path::new(&state_file));
     let earlier = earlier_networks(&report, Path::new(&options.subnet_file));
     let before = Before { origin, in_force, underlay: report.inputs.map(|inputs| inputs.underlay) };
-    let state_file = RareFile::new(state_file, Survives::Crash, REPORT_PAUSE);
+    let state_file = ThrottledFile::new(state_file, Survives::Crash, REPORT_PAUSE);
     let reporter = Reporter::new(health, Supervisor::from_environment(), state_file, standing, culprits);
     let node = instance::node_options(&options);
     let _alive = instance::give_sign_of_life(&node);
@@ -143,7 +143,7 @@ fn watch_kernel(interest: Arc<RwLock<Interest>>, bell: Bell, failures: Failures)
         let mut watch = Watch::open(Arc::clone(&interest))?;
         loop {
             // The first time for what happened before the watch was open.
-            bell.ring(Wake::Look);
+            bell.ring(Wake::Observation);
             let notice = watch.wait()?;
             debug!(%notice, "the kernel changed");
         }

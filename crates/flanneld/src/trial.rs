@@ -67,7 +67,7 @@ fn in_words(error: &ApplyError) -> String {
 
 #[cfg(test)]
 mod tests {
-    use flannel_kernel::Refusal;
+    use flannel_kernel::NetlinkError;
     use flannel_kernel::fake::Fake;
     use flannel_plan::mac::Mac;
     use flannel_plan::state::{Key, LinkKind};
@@ -83,7 +83,7 @@ mod tests {
     fn a_device_that_cannot_be_made_is_tried_again_after_growing_pauses() {
         let (mut trial, mut kernel, mut now) = (Trial::default(), Fake::default(), Instant::now());
         let devices = [device("flannel.7")];
-        let why = Refusal { errno: rustix::io::Errno::OPNOTSUPP, message: None };
+        let why = NetlinkError { errno: rustix::io::Errno::OPNOTSUPP, message: None };
         kernel.refuses.insert(Key::Link(devices[0].name), why.clone());
         let words = trial.failure(&devices, &mut kernel, now).unwrap();
         assert!(words.contains("the kernel has no vxlan: `modprobe vxlan`"), "{words}");

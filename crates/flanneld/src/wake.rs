@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use flannel_kernel::Urgent;
 
-use crate::trust::Trust;
+use crate::fast_path::FastPath;
 
 /// How long it must be quiet before a burst counts as over.
 const QUIET: Duration = Duration::from_millis(2);
@@ -24,7 +24,7 @@ pub enum Wake {
     /// Nothing: it is time for a look all the same.
     Time,
     /// Something may have changed in the kernel.
-    Look,
+    Observation,
     /// The daemon is to end.
     Stop,
 }
@@ -87,11 +87,11 @@ impl Alarm {
 
     /// Notes how long a pass took, so that passes never eat a whole core. News of the store for which nobody has to
     /// look are short work, and somebody waits for them: a look keeps them from nothing.
-    pub fn note_pass(&mut self, took: Duration, looks: u32, trust: &Trust) {
+    pub fn note_pass(&mut self, took: Duration, looks: u32, fast_path: &FastPath) {
         let now = Instant::now();
         let rest = if looks > 0 { took * REST } else { took };
         self.rested_at = now + rest.min(LONGEST_REST);
-        self.news_at = if looks > 0 && trust.holds(now) { now } else { self.rested_at };
+        self.news_at = if looks > 0 && fast_path.holds(now) { now } else { self.rested_at };
     }
 
     /// Waits for the next wake-up; a burst of wake-ups is one. None if `latest` comes before.
@@ -133,12 +133,12 @@ mod tests {
     #[test]
     fn a_burst_of_wake_ups_is_one_and_the_end_is_never_forgotten() {
         let (bell, mut alarm) = alarm();
-        (0..100).for_each(|_| bell.ring(Wake::Look));
+        (0..100).for_each(|_| bell.ring(Wake::Observation));
         let soon = || Instant::now() + Duration::from_millis(50);
-        assert_eq!(alarm.wait(soon()), Some(Wake::Look));
+        assert_eq!(alarm.wait(soon()), Some(Wake::Observation));
         assert_eq!(alarm.wait(soon()), None);
         bell.ring(Wake::Stop);
-        bell.ring(Wake::Look);
+        bell.ring(Wake::Observation);
         assert_eq!([alarm.wait(soon()), alarm.wait(soon())], [Some(Wake::Stop); 2]);
     }
 
@@ -148,7 +148,7 @@ mod tests {
         let later = Instant::now() + Duration::from_secs(60);
         for (burst, greatest) in [
             (&[Wake::Store, Wake::Store][..], Wake::Store),
-            (&[Wake::Store, Wake::Look, Wake::Store][..], Wake::Look),
+            (&[Wake::Store, Wake::Observation, Wake::Store][..], Wake::Observation),
         ] {
             burst.iter().for_each(|wake| bell.ring(*wake));
             assert_eq!(alarm.wait(later), Some(greatest));
@@ -158,9 +158,9 @@ mod tests {
     #[test]
     fn a_look_keeps_news_waiting_only_if_they_need_another_look() {
         let (_bell, mut alarm) = alarm();
-        alarm.note_pass(LONGEST_REST, 1, &Trust::after(&Settlement::default()));
+        alarm.note_pass(LONGEST_REST, 1, &FastPath::after(&Settlement::default()));
         assert!(alarm.news_at <= Instant::now() && alarm.rested_at > alarm.news_at);
-        alarm.note_pass(LONGEST_REST, 1, &Trust::default());
+        alarm.note_pass(LONGEST_REST, 1, &FastPath::default());
         assert_eq!(alarm.news_at, alarm.rested_at);
     }
 
@@ -168,7 +168,7 @@ mod tests {
     fn a_look_gives_way_to_news_and_to_the_end_but_not_to_notices() {
         let (bell, alarm) = alarm();
         let is_urgent = alarm.urgency();
-        for (wake, expected) in [(Wake::Store, true), (Wake::Look, false), (Wake::Stop, true)] {
+        for (wake, expected) in [(Wake::Store, true), (Wake::Observation, false), (Wake::Stop, true)] {
             bell.ring(wake);
             assert_eq!(is_urgent(), expected, "{wake:?}");
         }
@@ -178,8 +178,8 @@ mod tests {
     fn a_loop_that_sleeps_is_woken_by_another_thread() {
         let (bell, mut alarm) = alarm();
         let later = Instant::now() + Duration::from_secs(60);
-        let ringer = std::thread::spawn(move || bell.ring(Wake::Look));
-        assert_eq!(alarm.wait(later), Some(Wake::Look));
+        let ringer = std::thread::spawn(move || bell.ring(Wake::Observation));
+        assert_eq!(alarm.wait(later), Some(Wake::Observation));
         ringer.join().unwrap();
     }
 }

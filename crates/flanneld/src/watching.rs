@@ -68,7 +68,7 @@ pub fn keep_rules(
     keep(named, failures, move || -> Result<Infallible, WatchError> {
         let mut watch = open()?;
         loop {
-            bell.ring(Wake::Look);
+            bell.ring(Wake::Observation);
             let notice = watch.wait()?;
             debug!(%notice, "the kernel changed");
             notice.by.iter().for_each(|program| culprits.note(program));
@@ -121,13 +121,13 @@ mod tests {
         let failures = Failures::default();
         let ring = bell.clone();
         keep(Named { name: "test", without: "nothing is lost" }, failures.clone(), move || {
-            ring.ring(Wake::Look);
+            ring.ring(Wake::Observation);
             failing.send(()).unwrap();
             Err::<Infallible, _>("it breaks at once")
         });
         let soon = Duration::from_secs(60);
         (0..3).for_each(|_| failed.recv_timeout(soon).unwrap());
-        assert_eq!(Alarm::new(bell).wait(Instant::now() + soon), Some(Wake::Look));
+        assert_eq!(Alarm::new(bell).wait(Instant::now() + soon), Some(Wake::Observation));
         assert!(failures.of("test") >= 2);
     }
 }

@@ -88,8 +88,8 @@ fn bring_up(name: &str, options: LabOptions) -> Lab {
 }
 
 /// Waits until a look finds nothing to complain of.
-pub fn wait_until(what: &str, look: impl FnMut() -> Result<(), String>) {
-    wait_for(what, PATIENCE, look).unwrap();
+pub fn wait_until(what: &str, observation: impl FnMut() -> Result<(), String>) {
+    wait_for(what, PATIENCE, observation).unwrap();
 }
 
 /// Every ordered pair of different nodes.

@@ -75,14 +75,14 @@ impl Daemon {
     pub fn pid(&self) -> u32 {
         let outer = self.child.id();
         let children = format!("/proc/{outer}/task/{outer}/children");
-        let look = || {
+        let observation = || {
             let text = fs::read_to_string(&children).unwrap_or_default();
             text.split_whitespace()
                 .next()
                 .and_then(|pid| pid.parse().ok())
                 .ok_or_else(|| "none yet".to_owned())
         };
-        wait_for("flanneld to be born", Duration::from_secs(5), look).unwrap()
+        wait_for("flanneld to be born", Duration::from_secs(5), observation).unwrap()
     }
 
     /// Sends it a signal.
@@ -94,11 +94,11 @@ impl Daemon {
     /// Waits until it has ended; gives its exit status and the time that took.
     pub fn ended(&mut self) -> (ExitStatus, Duration) {
         let (start, mut status) = (Instant::now(), None);
-        let look = || {
+        let observation = || {
             status = self.child.try_wait().unwrap();
             status.map(|_| ()).ok_or_else(|| fs::read_to_string(&self.log).unwrap())
         };
-        wait_for("flanneld to end", Duration::from_secs(60), look).unwrap();
+        wait_for("flanneld to end", Duration::from_secs(60), observation).unwrap();
         (status.unwrap(), start.elapsed())
     }
 

@@ -197,8 +197,8 @@ pub fn start(node: &Node, program: Program) {
 
 /// Waits for a condition, and gives the time that took.
 #[track_caller]
-pub fn time_to(what: &str, limit: Duration, mut look: impl FnMut() -> bool) -> Duration {
+pub fn time_to(what: &str, limit: Duration, mut observe: impl FnMut() -> bool) -> Duration {
     let start = Instant::now();
-    wait_for(what, limit, || if look() { Ok(()) } else { Err("not yet".to_owned()) }).unwrap();
+    wait_for(what, limit, || if observe() { Ok(()) } else { Err("not yet".to_owned()) }).unwrap();
     start.elapsed()
 }

@@ -19,7 +19,7 @@ use std::path::Path;
 
 use ipnet::IpNet;
 
-use self::choose::{Question, Refusal, choose, share_wishes};
+use self::choose::{NoAddress, Question, choose, share_wishes};
 use self::config::Config;
 use self::folder::Missing;
 use self::ledger::{Form, Holding, Ledger, Owner};
@@ -209,7 +209,11 @@ impl Giving<'_> {
             Ok(choice) => Ok(choice),
             Err(refusal) => {
                 let error = refusal.explain(set, &self.request.container_id);
-                if refusal == Refusal::Exhausted { self.free_in_need(ledger, set, error) } else { Err(error) }
+                if refusal == NoAddress::Exhausted {
+                    self.free_in_need(ledger, set, error)
+                } else {
+                    Err(error)
+                }
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use flannel_kernel::Refusal;
+use flannel_kernel::NetlinkError;
 use flannel_kernel::netns::visit;
 use flannel_kernel::stack::{Device, Stack};
 use ipnet::IpNet;
@@ -61,19 +61,19 @@ fn netns(request: &Request) -> Result<&Path, CniError> {
 
 fn inside<T>(
     netns: &Path,
-    work: impl FnOnce(&mut Stack, Device) -> Result<T, Refusal>,
+    work: impl FnOnce(&mut Stack, Device) -> Result<T, NetlinkError>,
 ) -> Result<T, CniError> {
     visit_lo(sandbox::open(netns)?, work)
 }
 
 fn visit_lo<T>(
     netns: std::fs::File,
-    work: impl FnOnce(&mut Stack, Device) -> Result<T, Refusal>,
+    work: impl FnOnce(&mut Stack, Device) -> Result<T, NetlinkError>,
 ) -> Result<T, CniError> {
-    let because = |why: Refusal| CniError::internal(format!("cannot set up lo: {why}"));
+    let because = |why: NetlinkError| CniError::internal(format!("cannot set up lo: {why}"));
     let found = visit(netns, || {
         let mut stack = Stack::open()?;
-        let name = "lo".parse().map_err(|_| Refusal::from(rustix::io::Errno::INVAL))?;
+        let name = "lo".parse().map_err(|_| NetlinkError::from(rustix::io::Errno::INVAL))?;
         stack.device(name)?.map(|lo| work(&mut stack, lo)).transpose()
     });
     let found = found.map_err(|error| CniError::internal(error.to_string()))?.map_err(because)?;

@@ -15,7 +15,7 @@ fn attached(test: impl FnOnce(&Stage, &Pod, &Value) + Send) {
     });
 }
 
-fn words(outcome: Result<Value, Refusal>) -> String {
+fn words(outcome: Result<Value, NetlinkError>) -> String {
     let (code, message) = outcome.unwrap_err();
     assert_eq!(code, 999);
     message

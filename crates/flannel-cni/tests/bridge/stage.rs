@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use crate::own_run::hide_run;
 
 /// What the plugin said when it failed: the code and the message.
-pub type Refusal = (u64, String);
+pub type NetlinkError = (u64, String);
 
 /// The host of one test.
 pub struct Stage {
@@ -117,7 +117,7 @@ impl Stage {
         names
     }
 
-    fn call(&self, command: &str, pod: Option<&Pod>, config: &Value) -> Result<Value, Refusal> {
+    fn call(&self, command: &str, pod: Option<&Pod>, config: &Value) -> Result<Value, NetlinkError> {
         let environment = Environment {
             command: command.into(),
             container_id: pod.map_or_else(String::new, |pod| pod.id.clone()),
@@ -135,23 +135,23 @@ impl Stage {
         Err((said["code"].as_u64().unwrap(), said["msg"].as_str().unwrap().to_owned()))
     }
 
-    pub fn add(&self, pod: &Pod, config: &Value) -> Result<Value, Refusal> {
+    pub fn add(&self, pod: &Pod, config: &Value) -> Result<Value, NetlinkError> {
         self.call("ADD", Some(pod), config)
     }
 
-    pub fn del(&self, pod: &Pod, config: &Value) -> Result<Value, Refusal> {
+    pub fn del(&self, pod: &Pod, config: &Value) -> Result<Value, NetlinkError> {
         self.call("DEL", Some(pod), config)
     }
 
-    pub fn check(&self, pod: &Pod, config: &Value) -> Result<Value, Refusal> {
+    pub fn check(&self, pod: &Pod, config: &Value) -> Result<Value, NetlinkError> {
         self.call("CHECK", Some(pod), config)
     }
 
-    pub fn gc(&self, config: &Value) -> Result<Value, Refusal> {
+    pub fn gc(&self, config: &Value) -> Result<Value, NetlinkError> {
         self.call("GC", None, config)
     }
 
-    pub fn status(&self, config: &Value) -> Result<Value, Refusal> {
+    pub fn status(&self, config: &Value) -> Result<Value, NetlinkError> {
         self.call("STATUS", None, config)
     }
 }
@@ -176,7 +176,7 @@ pub fn with_result(config: &Value, result: &Value) -> Value {
 }
 
 /// An error for which the specification has no code.
-pub fn internal<T>(message: &str) -> Result<T, Refusal> {
+pub fn internal<T>(message: &str) -> Result<T, NetlinkError> {
     Err((999, message.to_owned()))
 }
 

@@ -123,7 +123,7 @@ fn without_a_boot_id_nothing_is_stamped_and_nothing_is_freed() {
     let config = two(&place);
     place.add("a", &config).unwrap();
     place.machine.boot = None;
-    place.machine.in_use = |_| Err(flannel_kernel::Refusal::from(rustix::io::Errno::NOMEM).into());
+    place.machine.in_use = |_| Err(flannel_kernel::NetlinkError::from(rustix::io::Errno::NOMEM).into());
     assert_eq!(place.add("b", &config), Ok(vec!["10.1.2.3/29".into()]));
     assert_eq!(stamp(&place, "10.1.2.3"), None);
     place.add("a", &config).unwrap_err();

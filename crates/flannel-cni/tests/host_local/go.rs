@@ -110,7 +110,7 @@ fn whoever_does_it_the_same_steps_give_the_same_answers_and_the_same_files() {
     let places = [(); 3].map(|()| {
         let mut place = Place::new();
         // Go frees nothing in need.
-        place.machine.in_use = |_| Err(flannel_kernel::Refusal::from(rustix::io::Errno::NOMEM).into());
+        place.machine.in_use = |_| Err(flannel_kernel::NetlinkError::from(rustix::io::Errno::NOMEM).into());
         place
     });
     let mut seed = 4;

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use flannel_cni::plugins::host_local::Machine;
 use flannel_cni::version::Version;
-use flannel_kernel::Refusal;
+use flannel_kernel::NetlinkError;
 use flannel_kernel::netns::{Namespace, run_inside};
 use rustix::io::Errno;
 use serde_json::{Value, json};
@@ -74,7 +74,7 @@ fn ours_of_this_boot_are_not_freed_even_if_nothing_uses_them() {
 fn nothing_is_freed_if_nobody_can_tell_what_is_in_use() {
     let mut place = Place::new();
     let config = full(&place);
-    place.machine.in_use = |_| Err(Refusal::from(Errno::NOMEM).into());
+    place.machine.in_use = |_| Err(NetlinkError::from(Errno::NOMEM).into());
     let mut request = place.request(flannel_cni::request::Command::Add, "a", &config);
     request.netns = None;
     let error = place.add_request(&request).unwrap_err();

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::own_run::hide_run;
 
 /// What the plugin said when it failed: the code and the message.
-pub type Refusal = (u64, String);
+pub type NetlinkError = (u64, String);
 
 /// Runs a test on a host of its own, with a `/run` of its own, where legacy iptables has its lock.
 pub fn on_a_host(test: impl FnOnce() + Send) {
@@ -58,7 +58,7 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    pub fn run(&self) -> Result<Value, Refusal> {
+    pub fn run(&self) -> Result<Value, NetlinkError> {
         let environment = Environment {
             command: self.command.into(),
             container_id: self.container.into(),
@@ -77,12 +77,17 @@ impl Call<'_> {
 }
 
 /// portmap for the container `c0ffee01` and its `eth0`.
-pub fn portmap(command: &str, config: &Value) -> Result<Value, Refusal> {
+pub fn portmap(command: &str, config: &Value) -> Result<Value, NetlinkError> {
     portmap_for("c0ffee01", "eth0", command, config)
 }
 
 /// portmap for a container and its interface.
-pub fn portmap_for(container: &str, ifname: &str, command: &str, config: &Value) -> Result<Value, Refusal> {
+pub fn portmap_for(
+    container: &str,
+    ifname: &str,
+    command: &str,
+    config: &Value,
+) -> Result<Value, NetlinkError> {
     Call { plugin: Plugin::Portmap, command, container, ifname, config: config.clone() }.run()
 }
 

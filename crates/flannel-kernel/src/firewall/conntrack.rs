@@ -6,7 +6,7 @@
 use super::abi::*;
 use super::netfilter::{Netfilter, header};
 use crate::abi::{AF_INET, AF_INET6, NLA_F_NESTED};
-use crate::netlink::{Attributes, Outbox, Received, Refusal};
+use crate::netlink::{Attributes, NetlinkError, Outbox, Received};
 
 const UDP: u8 = 17;
 /// What a dump is asked to look at: the protocol only.
@@ -19,7 +19,7 @@ pub struct ConntrackError {
     /// What was tried.
     pub verb: &'static str,
     /// Why.
-    pub why: Refusal,
+    pub why: NetlinkError,
 }
 
 /// Forgets all UDP flows, of both families, that were first sent to one of these ports, and says how many.

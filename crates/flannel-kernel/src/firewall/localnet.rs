@@ -4,7 +4,7 @@
 use std::net::Ipv4Addr;
 
 use crate::abi::{AF_INET, RTA_DST, RTA_OIF, RTM_GETROUTE};
-use crate::netlink::{Outbox, Received, Refusal, number};
+use crate::netlink::{NetlinkError, Outbox, Received, number};
 use crate::stack::Stack;
 use crate::sysctl;
 
@@ -15,7 +15,7 @@ pub struct LocalnetError {
     /// Where packets go.
     pub address: Ipv4Addr,
     /// Why.
-    pub why: Refusal,
+    pub why: NetlinkError,
 }
 
 /// Sets `route_localnet` of the device by which packets to an address leave; nothing if there is no way to it.

@@ -1,6 +1,6 @@
 //! The rules of ip-masq-agent: compared with what is there in every system, and made right in one transaction each.
 //!
-//! Takes an [`AgentWish`], gives what differs in words. While nothing changes no program is run: nftables counts its
+//! Takes an [`AgentSpec`], gives what differs in words. While nothing changes no program is run: nftables counts its
 //! changes, the rules of iptables there keep their numbers, and legacy tables are compared by their bytes.
 
 mod failure;
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use flannel_plan::family::Family;
 use flannel_plan::masq_agent::iptables::AgentFound;
-use flannel_plan::masq_agent::wish::AgentWish;
+use flannel_plan::masq_agent::spec::AgentSpec;
 use flannel_plan::rules::{System, TableId};
 
 pub use failure::{AgentError, AgentFailure};
@@ -41,7 +41,7 @@ pub struct AgentLook {
     /// What is not as wanted; where rules are to be made first, where they only have to go behind.
     pub differences: Vec<Difference>,
     /// Where nothing could be seen, and why, with a way out where one is known.
-    pub blind: Vec<String>,
+    pub unreadable: Vec<String>,
 }
 
 /// How far a look goes.
@@ -89,77 +89,77 @@ impl AgentFirewall {
     }
 
     /// What is not as wanted.
-    pub fn look(&mut self, wish: &AgentWish, depth: Depth) -> AgentLook {
-        let mut look = AgentLook::default();
-        for (system, family) in places(wish) {
-            if system == System::IptablesLegacy && system != wish.system && depth == Depth::Usual {
+    pub fn observe(&mut self, spec: &AgentSpec, depth: Depth) -> AgentLook {
+        let mut observation = AgentLook::default();
+        for (system, family) in places(spec) {
+            if system == System::IptablesLegacy && system != spec.system && depth == Depth::Usual {
                 continue;
             }
             let id = table(system, family);
-            match self.differences(wish, &id) {
+            match self.differences(spec, &id) {
                 Ok(words) if words.is_empty() => {}
-                Ok(words) => look.differences.push(Difference { id, words }),
-                Err(why) => look.blind.push(why.in_words()),
+                Ok(words) => observation.differences.push(Difference { id, words }),
+                Err(why) => observation.unreadable.push(why.in_words()),
             }
         }
-        look
+        observation
     }
 
     /// Makes right what a look found; goes on after a failure, and returns all failures.
-    pub fn apply(&mut self, wish: &AgentWish, differences: &[Difference]) -> Vec<AgentFailure> {
+    pub fn apply(&mut self, spec: &AgentSpec, differences: &[Difference]) -> Vec<AgentFailure> {
         let mend = |difference: &Difference| {
             let id = &difference.id;
-            self.mend(wish, id).err().map(|why| AgentFailure { id: id.clone(), why })
+            self.mend(spec, id).err().map(|why| AgentFailure { id: id.clone(), why })
         };
         differences.iter().filter_map(mend).collect()
     }
 
-    fn differences(&mut self, wish: &AgentWish, id: &TableId) -> Result<Vec<String>, AgentError> {
-        let want = wish.rules(id.family).filter(|_| id.system == wish.system);
+    fn differences(&mut self, spec: &AgentSpec, id: &TableId) -> Result<Vec<String>, AgentError> {
+        let want = spec.rules(id.family).filter(|_| id.system == spec.system);
         match (id.system, want) {
             (System::Nftables, want) => {
                 let Some(nft) = self.nft()? else { return Ok(vec![]) };
-                Ok(OwnTable::look(nft, wish, id.family)?.differences(want.as_ref()))
+                Ok(OwnTable::observe(nft, spec, id.family)?.differences(want.as_ref()))
             }
             (System::IptablesNft, None) => {
                 let Some(nft) = self.nft()? else { return Ok(vec![]) };
-                Ok(LeftInNft::look_at_all(nft, &wish.chain, id.family)?.differences(&wish.chain))
+                Ok(LeftInNft::look_at_all(nft, &spec.chain, id.family)?.differences(&spec.chain))
             }
-            (System::IptablesLegacy, None) if !in_iptables::is_in_legacy(id.family, &wish.chain) => {
+            (System::IptablesLegacy, None) if !in_iptables::is_in_legacy(id.family, &spec.chain) => {
                 Ok(vec![])
             }
-            (_, Some(want)) => Ok(self.in_iptables(id, &wish.chain)?.differences(&wish.chain, &want)),
+            (_, Some(want)) => Ok(self.in_iptables(id, &spec.chain)?.differences(&spec.chain, &want)),
             (_, None) => {
-                let found = self.in_iptables(id, &wish.chain)?;
-                Ok(found.removal(&wish.chain).map(|_| left_over(&wish.chain)).into_iter().collect())
+                let found = self.in_iptables(id, &spec.chain)?;
+                Ok(found.removal(&spec.chain).map(|_| left_over(&spec.chain)).into_iter().collect())
             }
         }
     }
 
-    fn mend(&mut self, wish: &AgentWish, id: &TableId) -> Result<(), AgentError> {
-        let want = wish.rules(id.family).filter(|_| id.system == wish.system);
+    fn mend(&mut self, spec: &AgentSpec, id: &TableId) -> Result<(), AgentError> {
+        let want = spec.rules(id.family).filter(|_| id.system == spec.system);
         if id.system == System::Nftables || id.system == System::IptablesNft && want.is_none() {
-            return self.mend_by_netlink(wish, id);
+            return self.mend_by_netlink(spec, id);
         }
-        let found = self.in_iptables(id, &wish.chain)?;
+        let found = self.in_iptables(id, &spec.chain)?;
         let script = match want {
-            Some(_) => found.script(wish, id.family),
-            None => found.removal(&wish.chain),
+            Some(_) => found.script(spec, id.family),
+            None => found.removal(&spec.chain),
         };
         let at = self.programs_of(id)?;
         self.programs[at].restore(&script.unwrap_or_default())
     }
 
     /// Looks again if somebody else changed rules meanwhile.
-    fn mend_by_netlink(&mut self, wish: &AgentWish, id: &TableId) -> Result<(), AgentError> {
-        let want = wish.rules(id.family).filter(|_| id.system == wish.system);
+    fn mend_by_netlink(&mut self, spec: &AgentSpec, id: &TableId) -> Result<(), AgentError> {
+        let want = spec.rules(id.family).filter(|_| id.system == spec.system);
         let Some(nft) = self.nft()? else { return Ok(()) };
         let mut outcome = Ok(());
         for _ in 0..MOST_TRIES {
             let generation = nft.generation()?;
             let steps = match id.system {
-                System::Nftables => OwnTable::look(nft, wish, id.family)?.transaction(want.as_ref()),
-                _ => LeftInNft::look_at_all(nft, &wish.chain, id.family)?.removal(&wish.chain),
+                System::Nftables => OwnTable::observe(nft, spec, id.family)?.transaction(want.as_ref()),
+                _ => LeftInNft::look_at_all(nft, &spec.chain, id.family)?.removal(&spec.chain),
             };
             outcome = nft.commit_at(&steps, Some(generation));
             match &outcome {
@@ -181,7 +181,7 @@ impl AgentFirewall {
 
     fn in_iptables(&mut self, id: &TableId, chain: &str) -> Result<AgentFound, AgentError> {
         let at = self.programs_of(id)?;
-        self.programs[at].look(self.nft.as_mut().ok(), chain)
+        self.programs[at].observe(self.nft.as_mut().ok(), chain)
     }
 
     /// The place of the programs of a system and a family; they are looked for until they are found.
@@ -196,11 +196,11 @@ impl AgentFirewall {
 }
 
 /// Every place where rules of an agent may be: first that where they are to be.
-fn places(wish: &AgentWish) -> Vec<(System, Family)> {
+fn places(spec: &AgentSpec) -> Vec<(System, Family)> {
     let systems = [System::Nftables, System::IptablesNft, System::IptablesLegacy];
     let mut places: Vec<_> =
         systems.iter().flat_map(|system| Family::BOTH.map(|family| (*system, family))).collect();
-    places.sort_by_key(|(system, _)| *system != wish.system);
+    places.sort_by_key(|(system, _)| *system != spec.system);
     places
 }
 

@@ -6,7 +6,7 @@
 use rustix::net::netlink;
 
 use crate::abi::NLMSG_ERROR;
-use crate::netlink::{Outbox, Received, Refusal, Socket, messages, refusal};
+use crate::netlink::{NetlinkError, Outbox, Received, Socket, messages, refusal};
 
 /// Of a transaction with more bytes than this the kernel's default buffer may be too small.
 const SMALL: usize = 128 * 1024;
@@ -15,7 +15,7 @@ const SMALL: usize = 128 * 1024;
 pub(super) struct Refused {
     /// The place of the request that is at fault; none if it is the whole.
     pub(super) place: Option<usize>,
-    pub(super) why: Refusal,
+    pub(super) why: NetlinkError,
 }
 
 /// A socket for requests to netfilter.
@@ -25,11 +25,11 @@ pub(super) struct Netfilter {
 
 impl Netfilter {
     /// Opens one in the namespace of this thread.
-    pub(super) fn open() -> Result<Self, Refusal> {
+    pub(super) fn open() -> Result<Self, NetlinkError> {
         Ok(Self { socket: Socket::open_to(Some(netlink::NETFILTER))? })
     }
 
-    /// The number by which notices name this socket as their cause.
+    /// The port ID of the socket, which notices carry.
     pub(super) fn port_id(&self) -> u32 {
         self.socket.port_id()
     }
@@ -39,7 +39,7 @@ impl Netfilter {
         &mut self,
         request: Outbox,
         read: impl Fn(&Received) -> Option<T>,
-    ) -> Result<Option<T>, Refusal> {
+    ) -> Result<Option<T>, NetlinkError> {
         self.socket.ask(request, read)
     }
 
@@ -48,14 +48,14 @@ impl Netfilter {
         &mut self,
         request: impl Fn() -> Outbox,
         read: impl Fn(&Received) -> Option<T>,
-    ) -> Result<Vec<T>, Refusal> {
+    ) -> Result<Vec<T>, NetlinkError> {
         let mut found = Vec::new();
         self.socket.dump(request, &mut found, read)?;
         Ok(found)
     }
 
     /// Sends one request and waits for its end.
-    pub(super) fn request(&mut self, request: Outbox) -> Result<(), Refusal> {
+    pub(super) fn request(&mut self, request: Outbox) -> Result<(), NetlinkError> {
         self.socket.request(request)
     }
 
@@ -77,7 +77,7 @@ impl Netfilter {
 
     /// Sends a transaction and waits for the answer to the request at place `last`.
     fn send_until(&mut self, requests: &mut Outbox, last: usize) -> Result<(), Refused> {
-        let whole = |why: Refusal| Refused { place: None, why };
+        let whole = |why: NetlinkError| Refused { place: None, why };
         if requests.as_bytes().len() > SMALL {
             self.socket.make_room_for(4 * requests.as_bytes().len());
         }

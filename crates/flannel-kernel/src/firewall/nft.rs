@@ -19,7 +19,7 @@ use rustix::io::Errno;
 
 use super::abi::*;
 use super::netfilter::{Netfilter, Refused, be32, header, text};
-use crate::netlink::{Outbox, Received, Refusal};
+use crate::netlink::{NetlinkError, Outbox, Received};
 
 pub use listing::{ListedChain, ListedSet, ListedTable};
 pub use object::{BaseChain, Chain, Family, Hook, Kind, Policy, Table};
@@ -52,14 +52,14 @@ impl Listed {
 pub enum NftError {
     /// There is no way to nftables.
     #[error("cannot reach nftables: {0}")]
-    Unreachable(Refusal),
+    Unreachable(NetlinkError),
     /// Something cannot be read.
     #[error("cannot list {what}: {why}")]
-    Look {
+    List {
         /// What was to be read.
         what: String,
         /// Why.
-        why: Refusal,
+        why: NetlinkError,
     },
     /// The kernel refused a change, and with it the whole transaction.
     #[error("cannot {verb} {object}: {why}")]
@@ -69,7 +69,7 @@ pub enum NftError {
         /// The object.
         object: String,
         /// Why.
-        why: Refusal,
+        why: NetlinkError,
     },
 }
 
@@ -83,12 +83,12 @@ impl NftError {
     /// Whether the kernel has no nftables at all: then nothing of anybody is there.
     pub fn says_there_is_none(&self) -> bool {
         let none = [Errno::PROTONOSUPPORT, Errno::AFNOSUPPORT, Errno::OPNOTSUPP, Errno::INVAL];
-        matches!(self, Self::Unreachable(why) | Self::Look { why, .. } if none.contains(&why.errno))
+        matches!(self, Self::Unreachable(why) | Self::List { why, .. } if none.contains(&why.errno))
     }
 
     /// What an operator can do about it, where we know.
     pub fn hint(&self) -> Option<&'static str> {
-        let (Self::Unreachable(why) | Self::Look { why, .. } | Self::Refused { why, .. }) = self;
+        let (Self::Unreachable(why) | Self::List { why, .. } | Self::Refused { why, .. }) = self;
         match why.errno {
             Errno::PERM => Some("the capability CAP_NET_ADMIN is needed: run as root, or privileged"),
             Errno::PROTONOSUPPORT | Errno::OPNOTSUPP | Errno::INVAL | Errno::AFNOSUPPORT => {
@@ -128,7 +128,7 @@ impl Nft {
         match self.socket.ask(request, |_| Some(())) {
             Ok(_) => Ok(true),
             Err(why) if says_absent(&why) => Ok(false),
-            Err(why) => Err(NftError::Look { what: format!("chain {table} {chain}"), why }),
+            Err(why) => Err(NftError::List { what: format!("chain {table} {chain}"), why }),
         }
     }
 
@@ -136,7 +136,7 @@ impl Nft {
     pub fn chains(&mut self, table: Table) -> Result<Vec<String>, NftError> {
         let of_the_family = || request(NFT_MSG_GETCHAIN, table.family.number(), &[]);
         let found = self.socket.dump(of_the_family, |message| read_chain(message, table));
-        found.map_err(|why| NftError::Look { what: format!("the chains of table {table}"), why })
+        found.map_err(|why| NftError::List { what: format!("the chains of table {table}"), why })
     }
 
     /// The rules of a chain in their order.
@@ -153,11 +153,11 @@ impl Nft {
         let filtered = || request(NFT_MSG_GETRULE, table.family.number(), names);
         match self.socket.dump(filtered, |message| read_rule(message, table)) {
             Err(why) if says_absent(&why) => Ok(Vec::new()),
-            found => found.map_err(|why| NftError::Look { what: format!("the rules of table {table}"), why }),
+            found => found.map_err(|why| NftError::List { what: format!("the rules of table {table}"), why }),
         }
     }
 
-    /// The number by which notices name this socket as their cause.
+    /// The port ID of the socket, which notices carry.
     pub fn port_id(&self) -> u32 {
         self.socket.port_id()
     }
@@ -196,7 +196,7 @@ fn explain(transaction: &Transaction, refused: Refused) -> NftError {
 }
 
 /// Whether there is no such object; one whose name is longer than the kernel takes cannot be there either.
-fn says_absent(why: &Refusal) -> bool {
+fn says_absent(why: &NetlinkError) -> bool {
     why.is(Errno::NOENT) || why.is(Errno::RANGE)
 }
 

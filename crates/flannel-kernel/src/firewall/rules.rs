@@ -1,6 +1,6 @@
 //! The rules of a node: looks at them in every system that can hold them, and changes what has to change.
 //!
-//! [`Rules::look`] costs one question to the kernel while nothing changes, and no program is run then: nftables
+//! [`Rules::observation`] costs one question to the kernel while nothing changes, and no program is run then: nftables
 //! counts its changes, and what iptables keeps is compared by numbers or by bytes. [`Rules::apply`] makes each
 //! table right in one transaction. [`watch::RuleWatch`] tells when it is worth to look.
 
@@ -15,7 +15,7 @@ pub mod watch;
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::rules::edit::edits;
 use flannel_plan::rules::explain::Step;
-use flannel_plan::rules::found::{Blind, FoundTable, RuleLook};
+use flannel_plan::rules::found::{FoundTable, RuleObservation, Unreadable};
 use flannel_plan::rules::iptables::Saved;
 use flannel_plan::rules::observed::RuleScope;
 use flannel_plan::rules::tools::{Ability, Program, Tools};
@@ -51,7 +51,7 @@ impl Rules {
         Self { native, programs: Vec::new(), found: Vec::new(), leftovers, translations: Vec::new() }
     }
 
-    /// The number by which notices name us as their cause; none if the kernel has no nftables.
+    /// The port ID of our netlink socket, which notices carry; none if the kernel has no nftables.
     pub fn port_id(&self) -> Option<u32> {
         self.native.port_id()
     }
@@ -81,28 +81,30 @@ impl Rules {
 
     /// Looks at everything that may be ours while rules are kept in one system: there, and in the others for
     /// what an earlier mode or Go flannel left.
-    pub fn look(&mut self, system: System) -> RuleLook {
-        let mut look = RuleLook::default();
-        match self.native.look(system) {
-            Ok(tables) => look.tables.extend_from_slice(tables),
-            Err(why) => look.blind.extend(Family::BOTH.map(|family| blind(System::Nftables, family, &why))),
+    pub fn observe(&mut self, system: System) -> RuleObservation {
+        let mut observation = RuleObservation::default();
+        match self.native.observe(system) {
+            Ok(tables) => observation.tables.extend_from_slice(tables),
+            Err(why) => observation
+                .unreadable
+                .extend(Family::BOTH.map(|family| not_readable(System::Nftables, family, &why))),
         }
         let check_legacy = self.leftovers.are_due(system);
         for family in Family::BOTH {
             if system == System::IptablesNft {
-                let found = self.look_by_program(system, family);
-                add(&mut look, (system, family), found);
+                let found = self.observe_by_program(system, family);
+                add(&mut observation, (system, family), found);
             }
             // In nftables the leftovers of iptables are found without a program, by `native`.
             let legacy = System::IptablesLegacy;
             if system == legacy || check_legacy && legacy::has_ours(family_of(family)) {
                 self.leftovers.found_some(system);
-                let found = self.look_by_program(legacy, family);
-                add(&mut look, (legacy, family), found);
+                let found = self.observe_by_program(legacy, family);
+                add(&mut observation, (legacy, family), found);
             }
         }
-        self.found.clone_from(&look.tables);
-        look
+        self.found.clone_from(&observation.tables);
+        observation
     }
 
     /// Whether the programs of iptables cannot show a table; runs one. Whatever else is wrong, a look tells.
@@ -112,24 +114,24 @@ impl Rules {
     }
 
     /// Every table of a family, everybody's, for an explanation: runs the programs of iptables.
-    pub fn look_at_everything(&mut self, family: Family) -> RuleLook {
-        let mut look = RuleLook::default();
+    pub fn observe_everything(&mut self, family: Family) -> RuleObservation {
+        let mut observation = RuleObservation::default();
         let by_program = Programs::find(System::IptablesNft, family).and_then(|programs| programs.save());
         // What the program cannot read is told as nftables sees it, without the names of matches.
         let shown: Vec<Box<str>> =
             by_program.iter().flat_map(|saved| &saved.tables).map(|table| table.id.name.clone()).collect();
         let native = self.native.everything(family, &shown);
         let native = native.map(|tables| Saved { tables, unreadable: vec![] });
-        add(&mut look, (System::Nftables, family), native);
+        add(&mut observation, (System::Nftables, family), native);
         match by_program {
             Err(RulesError::NoProgram(_)) => {}
             found => {
                 let found = found.map(|saved| Saved { unreadable: vec![], ..saved });
-                add(&mut look, (System::IptablesNft, family), found);
+                add(&mut observation, (System::IptablesNft, family), found);
             }
         }
-        add(&mut look, (System::IptablesLegacy, family), all_legacy(family));
-        look
+        add(&mut observation, (System::IptablesLegacy, family), all_legacy(family));
+        observation
     }
 
     /// A rule of this host that translates packets to a UDP port, whoever made it. Looks again if anything changed; a
@@ -140,12 +142,12 @@ impl Rules {
             self.translations.push(Translation::new(family, port));
             self.translations.len() - 1
         });
-        self.translations[at].look(&mut self.native)
+        self.translations[at].observe(&mut self.native)
     }
 
-    fn look_by_program(&mut self, system: System, family: Family) -> Result<Saved, RulesError> {
+    fn observe_by_program(&mut self, system: System, family: Family) -> Result<Saved, RulesError> {
         match self.programs(system, family) {
-            Ok(at) => self.programs[at].look(&mut self.native),
+            Ok(at) => self.programs[at].observe(&mut self.native),
             // Many hosts have no program for a family that they do not use.
             Err(_) if programs::has_none(system, family, &mut self.native)? => Ok(Saved::default()),
             Err(why) => Err(why),
@@ -209,7 +211,7 @@ impl Rules {
         let done = self.programs(system, family).and_then(|at| self.programs[at].restore(&script));
         let Err(why) = done else { return vec![] };
         // Some of the tables may be done: only a look tells which.
-        let now = self.look_by_program(system, family).unwrap_or_default().tables;
+        let now = self.observe_by_program(system, family).unwrap_or_default().tables;
         let failed = changes.iter().filter_map(|change| Some((change.id()?, change.to.as_ref()))).filter(
             |(id, to)| {
                 let found = now.iter().find(|table| table.id == **id);
@@ -229,16 +231,20 @@ impl Rules {
 }
 
 /// Adds what was found in one place, and where nothing could be seen.
-fn add(look: &mut RuleLook, (system, family): (System, Family), found: Result<Saved, RulesError>) {
+fn add(
+    observation: &mut RuleObservation,
+    (system, family): (System, Family),
+    found: Result<Saved, RulesError>,
+) {
     match found {
         Ok(Saved { tables, unreadable }) => {
-            look.tables.extend(tables);
-            look.blind.extend(unreadable.into_iter().map(|table| {
+            observation.tables.extend(tables);
+            observation.unreadable.extend(unreadable.into_iter().map(|table| {
                 let why = RulesError::Unreadable(TableId { system, family, name: table.clone() });
-                Blind { table: Some(table), ..blind(system, family, &why) }
+                Unreadable { table: Some(table), ..not_readable(system, family, &why) }
             }));
         }
-        Err(why) => look.blind.push(blind(system, family, &why)),
+        Err(why) => observation.unreadable.push(not_readable(system, family, &why)),
     }
 }
 
@@ -250,9 +256,9 @@ fn all_legacy(family: Family) -> Result<Saved, RulesError> {
     Programs::find(System::IptablesLegacy, family)?.save()
 }
 
-fn blind(system: System, family: Family, why: &RulesError) -> Blind {
+fn not_readable(system: System, family: Family, why: &RulesError) -> Unreadable {
     let why = why.hint().map_or_else(|| why.to_string(), |hint| format!("{why}; {hint}"));
-    Blind { system, family, table: None, why }
+    Unreadable { system, family, table: None, why }
 }
 
 fn program(found: &Iptables) -> Program {

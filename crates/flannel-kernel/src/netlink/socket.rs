@@ -14,7 +14,7 @@ use rustix::net::{
     SocketType, sockopt,
 };
 
-use super::{Attributes, Outbox, Received, Refusal, messages};
+use super::{Attributes, NetlinkError, Outbox, Received, messages};
 use crate::Urgent;
 use crate::abi::{
     NETLINK_CAP_ACK, NETLINK_EXT_ACK, NETLINK_GET_STRICT_CHK, NLM_F_ACK, NLM_F_ACK_TLVS, NLM_F_CAPPED,
@@ -37,7 +37,7 @@ const MOST_DUMPS: usize = 500;
 pub(crate) struct Refused {
     /// Its place in the batch.
     pub(crate) place: usize,
-    pub(crate) why: Refusal,
+    pub(crate) why: NetlinkError,
     /// Whether it was made for the second time; the first may have been granted.
     pub(crate) repeated: bool,
 }
@@ -56,12 +56,12 @@ pub(crate) struct Socket {
 
 impl Socket {
     /// Opens one to the part that routes, in the namespace of this thread.
-    pub(crate) fn open() -> Result<Self, Refusal> {
+    pub(crate) fn open() -> Result<Self, NetlinkError> {
         Self::open_to(None) // NETLINK_ROUTE is protocol 0
     }
 
     /// Opens one to a part of the kernel, in the namespace of this thread.
-    pub(crate) fn open_to(part: Option<Protocol>) -> Result<Self, Refusal> {
+    pub(crate) fn open_to(part: Option<Protocol>) -> Result<Self, NetlinkError> {
         let fd =
             rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, part)?;
         rustix::net::bind(&fd, &SocketAddrNetlink::new(0, 0))?;
@@ -79,7 +79,7 @@ impl Socket {
         Ok(Self { fd, port, sequence: 0, inbox: vec![0; INBOX].into(), urgent: None, parting: None })
     }
 
-    /// The number by which notices name this socket as their cause.
+    /// The port ID of the socket, which notices carry.
     pub(crate) fn port_id(&self) -> u32 {
         self.port
     }
@@ -91,7 +91,7 @@ impl Socket {
     }
 
     /// Sends one request and waits for its end.
-    pub(crate) fn request(&mut self, mut request: Outbox) -> Result<(), Refusal> {
+    pub(crate) fn request(&mut self, mut request: Outbox) -> Result<(), NetlinkError> {
         match self.send_chunk(&mut request)?.pop() {
             Some(refused) => Err(refused.why),
             None => Ok(()),
@@ -103,7 +103,7 @@ impl Socket {
         &mut self,
         mut request: Outbox,
         read: impl Fn(&Received) -> Option<T>,
-    ) -> Result<Option<T>, Refusal> {
+    ) -> Result<Option<T>, NetlinkError> {
         let sequence = self.send(&mut request)?;
         loop {
             let received = self.receive()?;
@@ -119,7 +119,7 @@ impl Socket {
         &mut self,
         mut request: Outbox,
         read: impl Fn(&Received) -> Option<T>,
-    ) -> Result<Option<T>, Refusal> {
+    ) -> Result<Option<T>, NetlinkError> {
         request.flag_last(NLM_F_ACK | NLM_F_ECHO);
         let sequence = self.send(&mut request)?;
         let mut made = None;
@@ -134,7 +134,7 @@ impl Socket {
     }
 
     /// Sends the requests, of which only the last is acknowledged, and returns those that were refused.
-    pub(crate) fn send_batch(&mut self, requests: &mut Outbox) -> Result<Vec<Refused>, Refusal> {
+    pub(crate) fn send_batch(&mut self, requests: &mut Outbox) -> Result<Vec<Refused>, NetlinkError> {
         if requests.len() == 0 {
             return Ok(Vec::new());
         }
@@ -152,7 +152,7 @@ impl Socket {
         request: impl Fn() -> Outbox,
         into: &mut Vec<T>,
         read: impl Fn(&Received) -> Option<T>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), NetlinkError> {
         let before = into.len();
         for _ in 0..MOST_DUMPS {
             match self.dump_once(request(), &mut |message| into.extend(read(message))) {
@@ -165,7 +165,7 @@ impl Socket {
             into.truncate(before);
         }
         let message = "the table changed during every attempt to read it";
-        Err(Refusal { errno: Errno::INTR, message: Some(message.into()) })
+        Err(NetlinkError { errno: Errno::INTR, message: Some(message.into()) })
     }
 
     /// One code for all that can be dumped: the CNI plugin is read from disk for every pod.
@@ -173,7 +173,7 @@ impl Socket {
         &mut self,
         mut request: Outbox,
         take: &mut dyn FnMut(&Received),
-    ) -> Result<Consistency, Refusal> {
+    ) -> Result<Consistency, NetlinkError> {
         request.flag_last(NLM_F_DUMP);
         let sequence = self.send(&mut request)?;
         let mut consistency = Consistency::Whole;
@@ -193,7 +193,7 @@ impl Socket {
         }
     }
 
-    fn send_chunk(&mut self, requests: &mut Outbox) -> Result<Vec<Refused>, Refusal> {
+    fn send_chunk(&mut self, requests: &mut Outbox) -> Result<Vec<Refused>, NetlinkError> {
         requests.flag_last(NLM_F_ACK);
         let first = self.send(requests)?;
         let last = requests.len() - 1;
@@ -212,7 +212,7 @@ impl Socket {
         }
     }
 
-    fn send_one_by_one(&mut self, requests: &Outbox) -> Result<Vec<Refused>, Refusal> {
+    fn send_one_by_one(&mut self, requests: &Outbox) -> Result<Vec<Refused>, NetlinkError> {
         self.drain();
         let mut refused = Vec::new();
         for place in 0..requests.len() {
@@ -229,7 +229,7 @@ impl Socket {
     }
 
     /// Sends and returns the sequence number of the first request.
-    pub(crate) fn send(&mut self, requests: &mut Outbox) -> Result<u32, Refusal> {
+    pub(crate) fn send(&mut self, requests: &mut Outbox) -> Result<u32, NetlinkError> {
         let first = self.sequence.wrapping_add(1);
         requests.number_from(first);
         self.sequence = self.sequence.wrapping_add(u32::try_from(requests.len()).unwrap_or(u32::MAX));
@@ -259,7 +259,7 @@ impl Socket {
     }
 
     /// Waits for the next answers.
-    pub(crate) fn receive(&mut self) -> Result<&[u8], Refusal> {
+    pub(crate) fn receive(&mut self) -> Result<&[u8], NetlinkError> {
         if self.urgent.as_ref().is_some_and(|is_urgent| is_urgent()) {
             return Err(Errno::CANCELED.into());
         }
@@ -269,7 +269,7 @@ impl Socket {
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => {
                     let message = Some("the kernel did not answer within 30 s".into());
-                    return Err(Refusal { errno: Errno::TIMEDOUT, message });
+                    return Err(NetlinkError { errno: Errno::TIMEDOUT, message });
                 }
                 Err(errno) => return Err(errno.into()),
             }
@@ -298,7 +298,7 @@ enum Consistency {
 }
 
 /// The error that a message carries, if it carries one.
-pub(crate) fn refusal(message: &Received) -> Option<Refusal> {
+pub(crate) fn refusal(message: &Received) -> Option<NetlinkError> {
     if message.kind != NLMSG_ERROR && message.kind != NLMSG_DONE {
         return None;
     }
@@ -306,7 +306,7 @@ pub(crate) fn refusal(message: &Received) -> Option<Refusal> {
     if code >= 0 {
         return None;
     }
-    Some(Refusal { errno: Errno::from_raw_os_error(-code), message: words(message) })
+    Some(NetlinkError { errno: Errno::from_raw_os_error(-code), message: words(message) })
 }
 
 /// What the kernel said beside the error number.

@@ -10,7 +10,7 @@ mod written;
 use flannel_kernel::firewall::masq_agent::{AgentFirewall, AgentLook, Depth};
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::masq_agent::config::{AgentConfig, DefaultNetworks};
-use flannel_plan::masq_agent::wish::AgentWish;
+use flannel_plan::masq_agent::spec::AgentSpec;
 use flannel_plan::rules::{SourcePorts, System};
 use sandbox::{in_a_node, sh};
 
@@ -18,8 +18,8 @@ const SYSTEMS: [System; 3] = [System::Nftables, System::IptablesNft, System::Ipt
 const CHAIN: &str = "IP-MASQ-AGENT";
 
 /// Both families with what holds without a file.
-fn wish(system: System) -> AgentWish {
-    AgentWish {
+fn spec(system: System) -> AgentSpec {
+    AgentSpec {
         system,
         chain: CHAIN.into(),
         source_ports: ByFamily { v4: Some(SourcePorts::Randomised), v6: Some(SourcePorts::Randomised) },
@@ -39,20 +39,20 @@ fn in_every_system(test: impl Fn(System) + Send + Sync) {
 }
 
 /// What differs, in words.
-fn differences(firewall: &mut AgentFirewall, wish: &AgentWish) -> Vec<String> {
-    let AgentLook { differences, blind } = firewall.look(wish, Depth::Thorough);
-    assert_eq!(blind, [""; 0]);
+fn differences(firewall: &mut AgentFirewall, spec: &AgentSpec) -> Vec<String> {
+    let AgentLook { differences, unreadable } = firewall.observe(spec, Depth::Thorough);
+    assert_eq!(unreadable, [""; 0]);
     differences.iter().map(|it| format!("{}: {}", it.id, it.words.join(", "))).collect()
 }
 
 /// Makes the rules what a wish wants: one pass of changes, after which nothing is left to do. Tells what differed.
-fn settle(firewall: &mut AgentFirewall, wish: &AgentWish) -> Vec<String> {
-    let told = differences(firewall, wish);
-    let look = firewall.look(wish, Depth::Thorough);
+fn settle(firewall: &mut AgentFirewall, spec: &AgentSpec) -> Vec<String> {
+    let told = differences(firewall, spec);
+    let observation = firewall.observe(spec, Depth::Thorough);
     let failures: Vec<String> =
-        firewall.apply(wish, &look.differences).iter().map(ToString::to_string).collect();
+        firewall.apply(spec, &observation.differences).iter().map(ToString::to_string).collect();
     assert_eq!(failures, [""; 0]);
-    assert_eq!(differences(firewall, wish), [""; 0]);
+    assert_eq!(differences(firewall, spec), [""; 0]);
     told
 }
 

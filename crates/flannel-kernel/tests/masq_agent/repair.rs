@@ -6,11 +6,11 @@ use flannel_kernel::firewall::masq_agent::{AgentFirewall, Depth};
 use flannel_kernel::firewall::rules::Rules;
 use flannel_plan::family::ByFamily;
 use flannel_plan::rules::observed::{RuleScope, observed};
-use flannel_plan::rules::wish::{PodNet, Wish, desired};
+use flannel_plan::rules::spec::{PodNet, Spec, desired};
 use flannel_plan::rules::{SourcePorts, System, changes};
 
 use crate::sandbox::sh;
-use crate::{CHAIN, SYSTEMS, differences, everything, in_a_node, in_every_system, programs, settle, wish};
+use crate::{CHAIN, SYSTEMS, differences, everything, in_a_node, in_every_system, programs, settle, spec};
 
 /// A way to break rules, and what is said of it.
 type Harm = (&'static str, &'static str);
@@ -76,12 +76,12 @@ fn harms(system: System) -> Vec<(String, &'static str)> {
 fn every_harm_is_seen_named_and_put_right_in_one_pass() {
     in_every_system(|system| {
         let mut firewall = AgentFirewall::open();
-        let wish = wish(system);
-        settle(&mut firewall, &wish);
+        let spec = spec(system);
+        settle(&mut firewall, &spec);
         let right = everything();
         for (harm, said) in harms(system) {
             sh(&harm);
-            let told = settle(&mut firewall, &wish);
+            let told = settle(&mut firewall, &spec);
             assert!(told.iter().any(|told| told.ends_with(said)), "{harm}: {told:?}");
             let now = everything();
             let sorted = |text: &str| {
@@ -99,8 +99,8 @@ fn every_switch_between_systems_leaves_nothing_of_the_old_one() {
     in_a_node(|| {
         let mut firewall = AgentFirewall::open();
         for (from, to) in SYSTEMS.iter().flat_map(|from| SYSTEMS.map(|to| (*from, to))) {
-            settle(&mut firewall, &wish(from));
-            settle(&mut firewall, &wish(to));
+            settle(&mut firewall, &spec(from));
+            settle(&mut firewall, &spec(to));
             let text = everything();
             let tables = text.matches("table ip ip-masq-agent").count();
             assert_eq!(tables, usize::from(to == System::Nftables), "{from} to {to}: {text}");
@@ -116,12 +116,12 @@ fn every_switch_between_systems_leaves_nothing_of_the_old_one() {
 fn switched_off_everything_is_gone_without_a_program_in_nftables() {
     in_a_node(|| {
         let mut firewall = AgentFirewall::open();
-        settle(&mut firewall, &wish(System::IptablesNft));
-        settle(&mut firewall, &wish(System::Nftables));
-        let mut nothing = wish(System::Nftables);
+        settle(&mut firewall, &spec(System::IptablesNft));
+        settle(&mut firewall, &spec(System::Nftables));
+        let mut nothing = spec(System::Nftables);
         nothing.source_ports = ByFamily::default();
         sh("mount --bind $(mktemp -d) /usr/sbin");
-        let left = firewall.look(&nothing, Depth::Usual);
+        let left = firewall.observe(&nothing, Depth::Usual);
         assert_eq!(firewall.apply(&nothing, &left.differences).len(), 0);
         sh("umount /usr/sbin");
         let text = everything();
@@ -133,10 +133,10 @@ fn switched_off_everything_is_gone_without_a_program_in_nftables() {
 fn a_family_that_is_switched_off_loses_its_rules_and_only_those() {
     in_every_system(|system| {
         let mut firewall = AgentFirewall::open();
-        let mut wish = wish(system);
-        settle(&mut firewall, &wish);
-        wish.source_ports.v6 = None;
-        settle(&mut firewall, &wish);
+        let mut spec = spec(system);
+        settle(&mut firewall, &spec);
+        spec.source_ports.v6 = None;
+        settle(&mut firewall, &spec);
         let text = everything();
         assert!(!text.contains("fe80::"), "{text}");
         assert!(text.contains("169.254.0.0/16"), "{text}");
@@ -148,10 +148,10 @@ fn a_chain_that_somebody_else_uses_stays_empty() {
     for system in [System::IptablesNft, System::IptablesLegacy] {
         in_a_node(|| {
             let mut firewall = AgentFirewall::open();
-            settle(&mut firewall, &wish(system));
+            settle(&mut firewall, &spec(system));
             let iptables = programs(system)[0];
             sh(&format!("{iptables} -t nat -N MINE; {iptables} -t nat -A MINE -j {CHAIN}"));
-            settle(&mut firewall, &wish(System::Nftables));
+            settle(&mut firewall, &spec(System::Nftables));
             assert_eq!(sh(&format!("{iptables} -t nat -S {CHAIN}")), format!("-N {CHAIN}\n"));
             assert_eq!(sh(&format!("{iptables} -t nat -S POSTROUTING")), "-P POSTROUTING ACCEPT\n");
         });
@@ -162,7 +162,7 @@ fn a_chain_that_somebody_else_uses_stays_empty() {
 fn two_agents_share_the_table_of_nftables_and_either_may_leave() {
     in_a_node(|| {
         let mut firewall = AgentFirewall::open();
-        let (first, mut second) = (wish(System::Nftables), wish(System::Nftables));
+        let (first, mut second) = (spec(System::Nftables), spec(System::Nftables));
         second.chain = "SECOND".into();
         settle(&mut firewall, &first);
         settle(&mut firewall, &second);
@@ -184,7 +184,7 @@ fn what_others_have_in_the_table_outlives_every_repair_and_the_agent() {
     };
     in_a_node(|| {
         let mut firewall = AgentFirewall::open();
-        let (first, mut second) = (wish(System::Nftables), wish(System::Nftables));
+        let (first, mut second) = (spec(System::Nftables), spec(System::Nftables));
         second.chain = "SECOND".into();
         settle(&mut firewall, &first);
         settle(&mut firewall, &second);
@@ -199,8 +199,8 @@ fn what_others_have_in_the_table_outlives_every_repair_and_the_agent() {
         sh("nft 'flush chain ip ip-masq-agent IP-MASQ-AGENT; delete set ip ip-masq-agent IP-MASQ-AGENT
                  add set ip ip-masq-agent IP-MASQ-AGENT { type inet_service; }
                  add rule ip ip-masq-agent empty tcp dport @IP-MASQ-AGENT accept'");
-        let look = firewall.look(&first, Depth::Usual);
-        let failures = firewall.apply(&first, &look.differences);
+        let observation = firewall.observe(&first, Depth::Usual);
+        let failures = firewall.apply(&first, &observation.differences);
         assert!(failures.iter().any(|failure| failure.to_string().contains("IP-MASQ-AGENT")), "{failures:?}");
         stays();
         sh("nft flush chain ip ip-masq-agent empty");
@@ -222,18 +222,18 @@ fn what_others_have_in_the_table_outlives_every_repair_and_the_agent() {
 fn while_nothing_of_the_agents_changes_no_program_is_run() {
     in_every_system(|system| {
         let mut firewall = AgentFirewall::open();
-        let wish = wish(system);
-        settle(&mut firewall, &wish);
+        let spec = spec(system);
+        settle(&mut firewall, &spec);
         let iptables = programs(system)[0];
         // Without programs a look that needs one fails.
         sh("mount --bind $(mktemp -d) /usr/sbin");
-        assert_eq!(differences(&mut firewall, &wish), [""; 0]);
+        assert_eq!(differences(&mut firewall, &spec), [""; 0]);
         sh("umount /usr/sbin");
         sh(&format!("{iptables} -t nat -N OTHER; {iptables} -t nat -A POSTROUTING -s 192.0.2.1 -j OTHER"));
         if system != System::IptablesLegacy {
             sh("mount --bind $(mktemp -d) /usr/sbin");
         }
-        assert_eq!(differences(&mut firewall, &wish), [""; 0]);
+        assert_eq!(differences(&mut firewall, &spec), [""; 0]);
     });
 }
 
@@ -242,7 +242,7 @@ fn changes_by_others_are_told_and_our_own_are_not() {
     in_a_node(|| {
         let mut firewall = AgentFirewall::open();
         let mut watch = firewall.watcher(CHAIN)().unwrap();
-        settle(&mut firewall, &wish(System::Nftables));
+        settle(&mut firewall, &spec(System::Nftables));
         sh("nft add table ip other; nft add table ip nat; nft add chain ip nat ELSE");
         let quiet = |watch: &mut flannel_kernel::firewall::rules::watch::RuleWatch| {
             watch.wait_at_most(Duration::from_millis(200)).unwrap()
@@ -264,9 +264,9 @@ fn changes_by_others_are_told_and_our_own_are_not() {
 }
 
 /// What flanneld keeps beside the agent.
-fn flannel(system: System) -> Wish {
+fn flannel(system: System) -> Spec {
     let net = |text: &str| text.parse().unwrap();
-    Wish {
+    Spec {
         system,
         instance: "/run/flannel/subnet.env".into(),
         networks: ByFamily {
@@ -274,7 +274,7 @@ fn flannel(system: System) -> Wish {
             v6: None,
         },
         masquerade: ByFamily { v4: Some(SourcePorts::Randomised), v6: None },
-        keep_source: vec![net("198.51.100.0/24")],
+        non_masquerade_cidrs: vec![net("198.51.100.0/24")],
         forward: true,
         untracked: ByFamily::default(),
     }
@@ -286,19 +286,19 @@ fn flanneld_and_the_agent_live_together_in_every_mix_of_systems() {
         in_a_node(|| {
             let mut rules = Rules::open();
             let mut firewall = AgentFirewall::open();
-            let (flannel, agent) = (flannel(ours), wish(agents));
+            let (flannel, agent) = (flannel(ours), spec(agents));
             let scope = RuleScope {
                 instance: flannel.instance.clone(),
                 former: vec![],
                 networks: vec!["10.244.0.0/16".parse().unwrap()],
             };
             let mut settle_flannel = || {
-                let look = rules.look(ours);
-                let due = changes(&scope, &desired(&flannel), &look);
+                let observation = rules.observe(ours);
+                let due = changes(&scope, &desired(&flannel), &observation);
                 let failures: Vec<String> =
                     rules.apply(&scope, &due).iter().map(ToString::to_string).collect();
                 assert_eq!(failures, [""; 0]);
-                assert_eq!(observed(&scope, &rules.look(ours).tables), desired(&flannel));
+                assert_eq!(observed(&scope, &rules.observe(ours).tables), desired(&flannel));
                 due.len()
             };
             for _ in 0..2 {

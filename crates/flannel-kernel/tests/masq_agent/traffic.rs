@@ -9,11 +9,11 @@ use flannel_kernel::firewall::masq_agent::AgentFirewall;
 use flannel_kernel::netns::{Namespace, run_inside};
 use flannel_plan::masq_agent::config::AgentConfig;
 use flannel_plan::masq_agent::ports::ranges;
-use flannel_plan::masq_agent::wish::AgentWish;
+use flannel_plan::masq_agent::spec::AgentSpec;
 use flannel_plan::rules::System;
 
 use crate::sandbox::sh;
-use crate::{SYSTEMS, config, in_a_node, in_every_system, settle, wish};
+use crate::{SYSTEMS, config, in_a_node, in_every_system, settle, spec};
 
 /// A pod 10.244.1.5 on this node, and outside a host with an address in several networks.
 const OUTSIDE: [&str; 4] = ["192.0.2.9", "198.51.100.9", "11.3.231.9", "169.254.7.9"];
@@ -102,7 +102,7 @@ fn only_packets_to_networks_of_the_list_keep_their_source() {
         with_echoes(|| {
             let (pod, node) = (Some(IpAddr::from(POD)), Some(IpAddr::from(NODE)));
             let mut seen = |config: AgentConfig| {
-                settle(&mut firewall, &AgentWish { config, ..wish(system) });
+                settle(&mut firewall, &AgentSpec { config, ..spec(system) });
                 sources()
             };
             assert_eq!(seen(config("{}")), [node, node, node, pod], "{system}");
@@ -136,9 +136,9 @@ fn a_thousand() -> AgentConfig {
 fn ports_are_chosen_from_the_ranges_by_their_size() {
     in_every_system(|system| {
         wire();
-        let mut wish = wish(system);
-        wish.to_ports = ranges("40000-40299,50000-50099").unwrap();
-        settle(&mut AgentFirewall::open(), &wish);
+        let mut spec = spec(system);
+        spec.to_ports = ranges("40000-40299,50000-50099").unwrap();
+        settle(&mut AgentFirewall::open(), &spec);
         let mut counts: BTreeMap<bool, usize> = BTreeMap::new();
         with_echoes(|| {
             for _ in 0..200 {
@@ -157,7 +157,7 @@ fn no_connection_is_lost_or_has_the_wrong_source_while_systems_are_switched() {
     in_a_node(|| {
         wire();
         let mut firewall = AgentFirewall::open();
-        settle(&mut firewall, &wish(System::IptablesNft));
+        settle(&mut firewall, &spec(System::IptablesNft));
         let over = AtomicBool::new(false);
         let seen = with_echoes(|| {
             std::thread::scope(|scope| {
@@ -172,7 +172,7 @@ fn no_connection_is_lost_or_has_the_wrong_source_while_systems_are_switched() {
                     })
                 });
                 for system in SYSTEMS.iter().cycle().take(12) {
-                    settle(&mut firewall, &wish(*system));
+                    settle(&mut firewall, &spec(*system));
                 }
                 over.store(true, Ordering::Relaxed);
                 calls.join().unwrap()

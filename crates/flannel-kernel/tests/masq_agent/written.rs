@@ -5,15 +5,15 @@ use std::time::Instant;
 use flannel_kernel::firewall::masq_agent::AgentFirewall;
 use flannel_plan::masq_agent::config::{AgentConfig, DefaultNetworks};
 use flannel_plan::masq_agent::ports::ranges;
-use flannel_plan::masq_agent::wish::AgentWish;
+use flannel_plan::masq_agent::spec::AgentSpec;
 use flannel_plan::rules::{SourcePorts, System};
 
 use crate::sandbox::sh;
-use crate::{config, in_a_node, programs, settle, wish};
+use crate::{config, in_a_node, programs, settle, spec};
 
 /// The wishes that the original was run with, and what it left.
-fn originals(system: System) -> Vec<(AgentWish, &'static str)> {
-    let usual = wish(system);
+fn originals(system: System) -> Vec<(AgentSpec, &'static str)> {
+    let usual = spec(system);
     let mut v4_only = usual.clone();
     v4_only.source_ports.v6 = None;
     let mut reserved = usual.clone();
@@ -45,9 +45,9 @@ fn saved(system: System) -> String {
 #[test]
 fn iptables_lists_what_the_original_made_in_both_flavours_and_families() {
     for system in [System::IptablesNft, System::IptablesLegacy] {
-        for (wish, expected) in originals(system) {
+        for (spec, expected) in originals(system) {
             in_a_node(|| {
-                settle(&mut AgentFirewall::open(), &wish);
+                settle(&mut AgentFirewall::open(), &spec);
                 assert_eq!(saved(system), expected, "{system}");
             });
         }
@@ -57,12 +57,12 @@ fn iptables_lists_what_the_original_made_in_both_flavours_and_families() {
 #[test]
 fn what_the_original_made_is_taken_over_without_a_change() {
     for system in [System::IptablesNft, System::IptablesLegacy] {
-        for (wish, golden) in originals(system) {
+        for (spec, golden) in originals(system) {
             in_a_node(|| {
                 for (program, part) in programs(system).iter().zip(parts(golden)) {
                     sh(&format!("{program}-restore -n <<'EOF'\n*nat\n{part}COMMIT\nEOF"));
                 }
-                assert_eq!(settle(&mut AgentFirewall::open(), &wish), [""; 0], "{system}");
+                assert_eq!(settle(&mut AgentFirewall::open(), &spec), [""; 0], "{system}");
             });
         }
     }
@@ -83,9 +83,9 @@ fn parts(golden: &str) -> Vec<String> {
 #[test]
 fn nft_lists_a_set_and_a_rule_for_it() {
     in_a_node(|| {
-        let mut wish = wish(System::Nftables);
-        wish.source_ports.v6 = None;
-        settle(&mut AgentFirewall::open(), &wish);
+        let mut spec = spec(System::Nftables);
+        spec.source_ports.v6 = None;
+        settle(&mut AgentFirewall::open(), &spec);
         let expected = "table ip ip-masq-agent {
 	comment \"rules of ip-masq-agent\"
 	set IP-MASQ-AGENT {
@@ -110,11 +110,11 @@ fn nft_lists_a_set_and_a_rule_for_it() {
 #[test]
 fn nft_lists_ports_and_their_chances() {
     in_a_node(|| {
-        let mut wish = wish(System::Nftables);
-        wish.source_ports.v4 = None;
-        wish.source_ports.v6 = Some(SourcePorts::Kept);
-        wish.to_ports = ranges("1024-29999,32768-49151,65535").unwrap();
-        settle(&mut AgentFirewall::open(), &wish);
+        let mut spec = spec(System::Nftables);
+        spec.source_ports.v4 = None;
+        spec.source_ports.v6 = Some(SourcePorts::Kept);
+        spec.to_ports = ranges("1024-29999,32768-49151,65535").unwrap();
+        settle(&mut AgentFirewall::open(), &spec);
         let listed = sh("nft list ruleset");
         let shares = [
             "numgen random mod 45361 < 28976 masquerade to :1024-29999",
@@ -144,10 +144,10 @@ fn a_thousand_networks_come_change_and_go_in_every_system() {
             };
             let mut firewall = AgentFirewall::open();
             let begun = Instant::now();
-            let mut wish = wish(system);
+            let mut spec = spec(system);
             for count in [1000, 999, 3] {
-                wish.config = list(count);
-                assert!(!settle(&mut firewall, &wish).is_empty(), "{system}");
+                spec.config = list(count);
+                assert!(!settle(&mut firewall, &spec).is_empty(), "{system}");
             }
             assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
         });

@@ -8,7 +8,7 @@ use flannel_plan::rules::System;
 use flannel_plan::rules::explain::{Fate, Packet, explain_snat};
 
 use crate::sandbox::{ip, sh};
-use crate::{SYSTEMS, in_a_node, in_every_system, settle, wish};
+use crate::{SYSTEMS, in_a_node, in_every_system, settle, spec};
 
 fn packet(source: &str, destination: &str, mark: u32) -> Packet {
     let (source, destination): (IpAddr, IpAddr) = (ip(source), ip(destination));
@@ -27,7 +27,7 @@ fn packet(source: &str, destination: &str, mark: u32) -> Packet {
 fn the_fate_of_a_packet_is_told_from_the_live_rules() {
     in_every_system(|system| {
         let mut rules = Rules::open();
-        settle(&mut rules, &wish(system));
+        settle(&mut rules, &spec(system));
         for (from, to, mark, fate) in [
             ("10.244.1.5", "198.51.100.9", 0, Fate::Masqueraded),
             ("10.244.1.5", "10.244.2.7", 0, Fate::Kept),
@@ -37,9 +37,9 @@ fn the_fate_of_a_packet_is_told_from_the_live_rules() {
             ("fd00:244:0:1::5", "2001:db8::9", 0, Fate::Masqueraded),
             ("fd00:244:0:1::5", "ff02::fb", 0, Fate::Kept),
         ] {
-            let look = rules.look_at_everything(Family::of(ip(from)));
-            assert_eq!(look.blind, []);
-            let explanation = explain_snat(&look.tables, &packet(from, to, mark));
+            let observation = rules.observe_everything(Family::of(ip(from)));
+            assert_eq!(observation.unreadable, []);
+            let explanation = explain_snat(&observation.tables, &packet(from, to, mark));
             assert_eq!(explanation.fate, fate, "{system}: {explanation}");
             assert!(explanation.is_certain(), "{system}: {explanation}");
         }
@@ -50,7 +50,7 @@ fn the_fate_of_a_packet_is_told_from_the_live_rules() {
 fn rules_of_kube_proxy_and_of_cni_plugins_in_nftables_are_followed() {
     in_a_node(|| {
         let mut rules = Rules::open();
-        settle(&mut rules, &wish(System::Nftables));
+        settle(&mut rules, &spec(System::Nftables));
         sh("nft add table ip kube-proxy
             nft add chain ip kube-proxy masquerading
             nft add rule ip kube-proxy masquerading meta mark '&' 0x4000 == 0 return
@@ -62,9 +62,9 @@ fn rules_of_kube_proxy_and_of_cni_plugins_in_nftables_are_followed() {
             nft add chain inet cni post '{ type nat hook postrouting priority 90 ; }'
             nft add rule inet cni post ip6 saddr != fd00::1 masquerade
             nft add rule inet cni post ip saddr 192.0.2.77 ip daddr != 192.0.2.0/24 masquerade");
-        let look = rules.look_at_everything(Family::V4);
+        let observation = rules.observe_everything(Family::V4);
         let decided = |source: &str, mark| {
-            let explanation = explain_snat(&look.tables, &packet(source, "10.244.2.7", mark));
+            let explanation = explain_snat(&observation.tables, &packet(source, "10.244.2.7", mark));
             let by =
                 explanation.decisive().map(|step| format!("{} {} {}", step.table, step.chain, step.place));
             (explanation.fate, by.unwrap_or_default())
@@ -81,7 +81,7 @@ fn a_rule_that_translates_the_port_of_the_tunnel_is_found_in_every_system() {
     for system in SYSTEMS {
         in_a_node(|| {
             let mut rules = Rules::open();
-            settle(&mut rules, &wish(system));
+            settle(&mut rules, &spec(system));
             let found = |rules: &mut Rules| {
                 rules.translation_of(Family::V4, 8472).unwrap().map(|step| step.chain.to_string())
             };

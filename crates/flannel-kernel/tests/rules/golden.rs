@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 
 use flannel_kernel::firewall::rules::Rules;
 use flannel_plan::family::{ByFamily, Family};
-use flannel_plan::rules::wish::{PodNet, Wish};
+use flannel_plan::rules::spec::{PodNet, Spec};
 use flannel_plan::rules::{SourcePorts, System};
 use flannel_plan::subnet_env::SubnetEnv;
 
 use crate::sandbox::sh;
-use crate::{in_a_node, programs, settle, wish};
+use crate::{in_a_node, programs, settle, spec};
 
 fn captured(case: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../flannel-plan/tests/golden/flanneld").join(case).join("w1")
 }
 
 /// What the operator wished for there.
-fn wish_of(node: &Path, system: System) -> Wish {
+fn wish_of(node: &Path, system: System) -> Spec {
     let env = SubnetEnv::parse(&fs::read_to_string(node.join("subnet.env")).unwrap()).unwrap();
     let pods = |family: Family| {
         let cluster = env.networks.get(family)?.first().copied()?;
@@ -26,7 +26,7 @@ fn wish_of(node: &Path, system: System) -> Wish {
     let networks = ByFamily { v4: pods(Family::V4), v6: pods(Family::V6) };
     let masquerade =
         if env.ip_masq { networks.map(|_, _| SourcePorts::Randomised) } else { ByFamily::default() };
-    Wish { networks, masquerade, untracked: ByFamily::default(), ..wish(system) }
+    Spec { networks, masquerade, untracked: ByFamily::default(), ..spec(system) }
 }
 
 /// The lines of a captured `iptables-save`, tables sorted, as each flavour has its own order.
@@ -129,10 +129,10 @@ fn what_go_made_in_iptables_is_adopted_without_a_change() {
 #[test]
 fn the_chains_that_keep_tunnel_packets_untracked_read_as_meant() {
     in_a_node(|| {
-        let mut wish = wish(System::Nftables);
-        (wish.forward, wish.masquerade) = (false, ByFamily::default());
-        wish.untracked.v6 = None;
-        settle(&mut Rules::open(), &wish);
+        let mut spec = spec(System::Nftables);
+        (spec.forward, spec.masquerade) = (false, ByFamily::default());
+        spec.untracked.v6 = None;
+        settle(&mut Rules::open(), &spec);
         let expected = r#"table ip flannel-ipv4 {
 	comment "rules for flannel-ipv4"
 	chain notrack-in {

@@ -4,11 +4,11 @@ use flannel_kernel::firewall::rules::Rules;
 use flannel_plan::family::ByFamily;
 use flannel_plan::rules::System;
 use flannel_plan::rules::observed::observed;
-use flannel_plan::rules::wish::{PodNet, Tunnel, Wish, desired};
+use flannel_plan::rules::spec::{PodNet, Spec, Tunnel, desired};
 
 use crate::sandbox::sh;
 use crate::{
-    SYSTEMS, in_a_node, in_every_system, listing, look, net, nothing, programs, scope, settle, wish,
+    SYSTEMS, in_a_node, in_every_system, listing, net, nothing, observe, programs, scope, settle, spec,
 };
 
 #[test]
@@ -17,8 +17,8 @@ fn every_switch_between_systems_leaves_nothing_of_the_old_one() {
         for new in SYSTEMS.into_iter().filter(|new| *new != old) {
             in_a_node(|| {
                 let mut rules = Rules::open();
-                settle(&mut rules, &wish(old));
-                settle(&mut rules, &wish(new));
+                settle(&mut rules, &spec(old));
+                settle(&mut rules, &spec(new));
                 let left = match old {
                     System::Nftables => vec![sh("nft list tables").replace("flannel", "OLD")],
                     _ => listing(old),
@@ -27,7 +27,7 @@ fn every_switch_between_systems_leaves_nothing_of_the_old_one() {
                     left.iter().all(|line| !line.contains("FLANNEL") && !line.contains("OLD")),
                     "{left:?}"
                 );
-                assert_eq!(settle(&mut Rules::open(), &wish(new)), 0, "{old} to {new}");
+                assert_eq!(settle(&mut Rules::open(), &spec(new)), 0, "{old} to {new}");
             });
         }
     }
@@ -50,7 +50,7 @@ fn what_go_forgets_when_it_cleans_up_is_removed_in_both_flavours() {
     for flavour in [System::IptablesNft, System::IptablesLegacy] {
         in_a_node(|| {
             sh(&half_cleaned(programs(flavour)[0]));
-            settle(&mut Rules::open(), &wish(System::Nftables));
+            settle(&mut Rules::open(), &spec(System::Nftables));
             let left = listing(flavour);
             assert!(left.iter().all(|line| !line.contains("FLANNEL")), "{left:?}");
         });
@@ -90,29 +90,29 @@ fn looking_for_leftovers_makes_no_tables() {
     });
 }
 
-fn second(system: System) -> Wish {
+fn second(system: System) -> Spec {
     let pods = PodNet { cluster: net("10.99.0.0/16"), node: net("10.99.7.0/24") };
-    Wish {
+    Spec {
         instance: "/run/flannel/blue.env".into(),
         networks: ByFamily { v4: Some(pods), v6: None },
         untracked: ByFamily { v4: Some(Tunnel { port: 8473, vni: 7 }), v6: None },
-        keep_source: vec![net("203.0.113.0/24")],
-        ..wish(system)
+        non_masquerade_cidrs: vec![net("203.0.113.0/24")],
+        ..spec(system)
     }
 }
 
 #[test]
 fn two_daemons_share_the_chains_and_either_may_leave() {
     in_every_system(|system| {
-        let (first, second) = (wish(system), second(system));
+        let (first, second) = (spec(system), second(system));
         let (mut one, mut two) = (Rules::open(), Rules::open());
         settle(&mut one, &first);
         settle(&mut two, &second);
         assert_eq!(settle(&mut one, &first), 0, "{system}");
         settle(&mut one, &nothing(system));
-        let left = look(&mut two, system);
+        let left = observe(&mut two, system);
         assert_eq!(observed(&scope(&second), &left.tables), desired(&second), "{system}");
-        let off = Wish {
+        let off = Spec {
             forward: false,
             masquerade: ByFamily::default(),
             untracked: ByFamily::default(),

@@ -15,9 +15,9 @@ mod watch;
 
 use flannel_kernel::firewall::rules::Rules;
 use flannel_plan::family::ByFamily;
-use flannel_plan::rules::found::RuleLook;
+use flannel_plan::rules::found::RuleObservation;
 use flannel_plan::rules::observed::{RuleScope, observed};
-use flannel_plan::rules::wish::{PodNet, Tunnel, Wish, desired};
+use flannel_plan::rules::spec::{PodNet, Spec, Tunnel, desired};
 use flannel_plan::rules::{RuleChange, SourcePorts, System, changes};
 use ipnet::IpNet;
 use sandbox::*;
@@ -28,9 +28,9 @@ fn net(text: &str) -> IpNet {
     text.parse().unwrap()
 }
 
-fn wish(system: System) -> Wish {
+fn spec(system: System) -> Spec {
     let pods = |cluster, node| PodNet { cluster: net(cluster), node: net(node) };
-    Wish {
+    Spec {
         system,
         instance: "/run/flannel/subnet.env".into(),
         networks: ByFamily {
@@ -38,7 +38,7 @@ fn wish(system: System) -> Wish {
             v6: Some(pods("fd00:244::/48", "fd00:244:0:1::/64")),
         },
         masquerade: ByFamily { v4: Some(SourcePorts::Randomised), v6: Some(SourcePorts::Randomised) },
-        keep_source: vec![],
+        non_masquerade_cidrs: vec![],
         forward: true,
         untracked: ByFamily {
             v4: Some(Tunnel { port: 8472, vni: 1 }),
@@ -48,14 +48,14 @@ fn wish(system: System) -> Wish {
 }
 
 /// Everything switched off.
-fn nothing(system: System) -> Wish {
+fn nothing(system: System) -> Spec {
     let (masquerade, untracked) = (ByFamily::default(), ByFamily::default());
-    Wish { forward: false, masquerade, untracked, ..wish(system) }
+    Spec { forward: false, masquerade, untracked, ..spec(system) }
 }
 
-fn scope(wish: &Wish) -> RuleScope {
-    let networks = wish.networks.iter().map(|(_, net)| net.cluster).collect();
-    RuleScope { instance: wish.instance.clone(), networks, former: vec![] }
+fn scope(spec: &Spec) -> RuleScope {
+    let networks = spec.networks.iter().map(|(_, net)| net.cluster).collect();
+    RuleScope { instance: spec.instance.clone(), networks, former: vec![] }
 }
 
 /// The same once in each system.
@@ -65,24 +65,24 @@ fn in_every_system(test: impl Fn(System) + Send + Sync) {
     }
 }
 
-fn look(rules: &mut Rules, system: System) -> RuleLook {
-    let look = rules.look(system);
-    assert_eq!(look.blind, []);
-    look
+fn observe(rules: &mut Rules, system: System) -> RuleObservation {
+    let observation = rules.observe(system);
+    assert_eq!(observation.unreadable, []);
+    observation
 }
 
 /// What a look asks for.
-fn due(rules: &mut Rules, wish: &Wish) -> Vec<RuleChange> {
-    changes(&scope(wish), &desired(wish), &look(rules, wish.system))
+fn due(rules: &mut Rules, spec: &Spec) -> Vec<RuleChange> {
+    changes(&scope(spec), &desired(spec), &observe(rules, spec.system))
 }
 
 /// Makes the rules what a wish wants: one pass of changes, after which nothing is left to do.
-fn settle(rules: &mut Rules, wish: &Wish) -> usize {
-    let due = due(rules, wish);
-    let failures: Vec<String> = rules.apply(&scope(wish), &due).iter().map(ToString::to_string).collect();
+fn settle(rules: &mut Rules, spec: &Spec) -> usize {
+    let due = due(rules, spec);
+    let failures: Vec<String> = rules.apply(&scope(spec), &due).iter().map(ToString::to_string).collect();
     assert_eq!(failures, [""; 0]);
-    let now = look(rules, wish.system);
-    assert_eq!(observed(&scope(wish), &now.tables), desired(wish));
+    let now = observe(rules, spec.system);
+    assert_eq!(observed(&scope(spec), &now.tables), desired(spec));
     due.len()
 }
 

@@ -2,11 +2,11 @@
 
 use flannel_kernel::firewall::rules::Rules;
 use flannel_plan::family::Family;
-use flannel_plan::rules::wish::desired;
+use flannel_plan::rules::spec::desired;
 use flannel_plan::rules::{System, changes};
 
 use crate::sandbox::sh;
-use crate::{due, in_a_node, in_every_system, listing, look, nothing, programs, scope, settle, wish};
+use crate::{due, in_a_node, in_every_system, listing, nothing, observe, programs, scope, settle, spec};
 
 /// What somebody may do, in each language: to the chain of masquerade, or to all.
 fn harms(system: System) -> Vec<&'static str> {
@@ -44,11 +44,11 @@ fn harms(system: System) -> Vec<&'static str> {
 fn every_harm_is_seen_and_one_pass_puts_it_right() {
     in_every_system(|system| {
         let mut rules = Rules::open();
-        settle(&mut rules, &wish(system));
+        settle(&mut rules, &spec(system));
         for harm in harms(system) {
             sh(&harm.replace("IPTABLES", programs(system)[0]));
-            assert!(settle(&mut rules, &wish(system)) > 0, "{system}: {harm}");
-            assert_eq!(settle(&mut rules, &wish(system)), 0, "{system}: {harm}");
+            assert!(settle(&mut rules, &spec(system)) > 0, "{system}: {harm}");
+            assert_eq!(settle(&mut rules, &spec(system)), 0, "{system}: {harm}");
         }
     });
 }
@@ -56,9 +56,9 @@ fn every_harm_is_seen_and_one_pass_puts_it_right() {
 #[test]
 fn a_restart_finds_nothing_to_do() {
     in_every_system(|system| {
-        settle(&mut Rules::open(), &wish(system));
+        settle(&mut Rules::open(), &spec(system));
         let before = listing(system);
-        assert_eq!(settle(&mut Rules::open(), &wish(system)), 0);
+        assert_eq!(settle(&mut Rules::open(), &spec(system)), 0);
         assert_eq!(listing(system), before);
     });
 }
@@ -74,14 +74,14 @@ fn rules_of_others_stay_in_their_order_behind_ours() {
                  {iptables} -t nat -N THEIRS
                  {iptables} -t nat -A POSTROUTING -j THEIRS"
             ));
-            settle(&mut rules, &wish(system));
+            settle(&mut rules, &spec(system));
             sh(&format!(
                 "{iptables} -t nat -A POSTROUTING -s 192.0.2.2 -p tcp -m multiport --dports 1,2 -j MASQUERADE
                  {iptables} -t nat -I FLANNEL-POSTRTG -s 192.0.2.3 -j ACCEPT
                  {iptables} -t nat -I FLANNEL-POSTRTG 4 -s 192.0.2.4 -j ACCEPT
                  {iptables} -t nat -A FLANNEL-POSTRTG -s 192.0.2.5 -j ACCEPT"
             ));
-            assert_eq!(settle(&mut rules, &wish(system)), 1);
+            assert_eq!(settle(&mut rules, &spec(system)), 1);
             let nat = sh(&format!("{iptables}-save -t nat"));
             let theirs: Vec<&str> =
                 nat.lines().filter(|line| line.starts_with("-A") && !line.contains("flanneld")).collect();
@@ -109,11 +109,11 @@ fn rules_of_others_stay_in_their_order_behind_ours() {
 fn rules_of_others_in_our_table_of_nftables_stay_too() {
     in_a_node(|| {
         let mut rules = Rules::open();
-        settle(&mut rules, &wish(System::Nftables));
+        settle(&mut rules, &spec(System::Nftables));
         sh("nft insert rule ip flannel-ipv4 postrtg ip saddr 192.0.2.3 counter accept
             nft add rule ip flannel-ipv4 postrtg ip saddr 192.0.2.5 log prefix '\"x\"' accept
             nft add chain ip flannel-ipv4 theirs");
-        assert_eq!(settle(&mut rules, &wish(System::Nftables)), 1);
+        assert_eq!(settle(&mut rules, &spec(System::Nftables)), 1);
         settle(&mut rules, &nothing(System::Nftables));
         let expected = r#"table ip flannel-ipv4 {
 	comment "rules for flannel-ipv4"
@@ -136,7 +136,7 @@ fn rules_of_others_in_our_table_of_nftables_stay_too() {
 fn switched_off_everything_is_gone() {
     in_every_system(|system| {
         let mut rules = Rules::open();
-        settle(&mut rules, &wish(system));
+        settle(&mut rules, &spec(system));
         settle(&mut rules, &nothing(system));
         let left = listing(system);
         assert!(left.iter().all(|line| !line.to_lowercase().contains("flannel")), "{left:?}");
@@ -154,7 +154,7 @@ fn a_table_of_ours_with_an_object_of_a_stranger_stays_when_we_go() {
             "chain empty",
             "set ports { type inet_service; }",
         ] {
-            settle(&mut rules, &wish(System::Nftables));
+            settle(&mut rules, &spec(System::Nftables));
             sh(&format!("nft 'add {}'", object.replacen(' ', " ip flannel-ipv4 ", 1)));
             settle(&mut rules, &nothing(System::Nftables));
             let left = sh("nft list ruleset");
@@ -170,18 +170,21 @@ fn a_table_of_ours_with_an_object_of_a_stranger_stays_when_we_go() {
 fn a_table_that_iptables_cannot_read_is_said_and_left_alone_and_the_others_are_kept() {
     in_a_node(|| {
         let mut rules = Rules::open();
-        let wish = wish(System::IptablesNft);
-        settle(&mut rules, &wish);
+        let spec = spec(System::IptablesNft);
+        settle(&mut rules, &spec);
         sh("nft insert rule ip nat FLANNEL-POSTRTG ip daddr 10.0.0.1-10.0.0.9 fib saddr type local accept
             iptables-nft -t filter -F FLANNEL-FWD");
-        let look = rules.look(System::IptablesNft);
-        let [blind] = &look.blind[..] else { panic!("{:?}", look.blind) };
-        assert!(blind.why.contains("cannot read its table ip nat") && blind.why.contains("EnableNFTables"));
-        let due = changes(&scope(&wish), &desired(&wish), &look);
+        let observation = rules.observe(System::IptablesNft);
+        let [unreadable] = &observation.unreadable[..] else { panic!("{:?}", observation.unreadable) };
+        assert!(
+            unreadable.why.contains("cannot read its table ip nat")
+                && unreadable.why.contains("EnableNFTables")
+        );
+        let due = changes(&scope(&spec), &desired(&spec), &observation);
         let tables: Vec<String> = due.iter().map(|change| change.id().unwrap().to_string()).collect();
         assert_eq!(tables, ["iptables filter"]);
-        assert!(rules.apply(&scope(&wish), &due).is_empty());
-        assert_eq!(changes(&scope(&wish), &desired(&wish), &rules.look(System::IptablesNft)), []);
+        assert!(rules.apply(&scope(&spec), &due).is_empty());
+        assert_eq!(changes(&scope(&spec), &desired(&spec), &rules.observe(System::IptablesNft)), []);
     });
 }
 
@@ -190,11 +193,11 @@ fn while_nothing_of_ours_changes_no_program_is_run() {
     for system in [System::IptablesNft, System::IptablesLegacy] {
         in_a_node(|| {
             let mut rules = Rules::open();
-            settle(&mut rules, &wish(system));
-            look(&mut rules, system);
+            settle(&mut rules, &spec(system));
+            observe(&mut rules, system);
             // Without programs a look that needs one fails.
             sh("mount -t tmpfs none /usr/sbin");
-            assert_eq!(due(&mut rules, &wish(system)), []);
+            assert_eq!(due(&mut rules, &spec(system)), []);
             sh("umount /usr/sbin");
             let iptables = programs(system)[0];
             sh(&format!(
@@ -203,7 +206,7 @@ fn while_nothing_of_ours_changes_no_program_is_run() {
             if system == System::IptablesNft {
                 sh("mount -t tmpfs none /usr/sbin");
             }
-            assert_eq!(due(&mut rules, &wish(system)), []);
+            assert_eq!(due(&mut rules, &spec(system)), []);
         });
     }
 }

@@ -6,17 +6,18 @@ use flannel_plan::rules::System;
 use ipnet::IpNet;
 
 use crate::sandbox::sh;
-use crate::{in_a_node, in_every_system, net, settle, wish};
+use crate::{in_a_node, in_every_system, net, settle, spec};
 
 #[test]
 fn pods_keep_their_address_to_a_set_of_networks() {
     in_a_node(|| {
-        let mut wish = wish(System::Nftables);
-        wish.forward = false;
-        wish.untracked = Default::default();
-        wish.networks.v6 = None;
-        wish.keep_source = ["10.0.0.0/8", "172.16.0.0/12", "10.1.0.0/16", "192.168.0.0/16"].map(net).into();
-        settle(&mut Rules::open(), &wish);
+        let mut spec = spec(System::Nftables);
+        spec.forward = false;
+        spec.untracked = Default::default();
+        spec.networks.v6 = None;
+        spec.non_masquerade_cidrs =
+            ["10.0.0.0/8", "172.16.0.0/12", "10.1.0.0/16", "192.168.0.0/16"].map(net).into();
+        settle(&mut Rules::open(), &spec);
         let listed = sh("nft list table ip flannel-ipv4");
         let expected = "	set keep-source {
 		type ipv4_addr
@@ -34,22 +35,22 @@ fn pods_keep_their_address_to_a_set_of_networks() {
 fn a_thousand_networks_come_change_and_go_in_one_transaction_each() {
     in_every_system(|system| {
         let mut rules = Rules::open();
-        let mut wish = wish(system);
+        let mut spec = spec(system);
         // Networks with gaps between them, so that they stay as many.
         let v4 = (0..1000_u32).map(|n| format!("11.{}.{}.0/25", n / 256, n % 256));
         let v6 = (0..1000).map(|n| format!("2001:db8:{n:x}::/49"));
-        wish.keep_source = v4.chain(v6).map(|text| net(&text)).collect();
-        settle(&mut rules, &wish);
-        wish.keep_source.truncate(3);
-        assert!(settle(&mut rules, &wish) > 0);
+        spec.non_masquerade_cidrs = v4.chain(v6).map(|text| net(&text)).collect();
+        settle(&mut rules, &spec);
+        spec.non_masquerade_cidrs.truncate(3);
+        assert!(settle(&mut rules, &spec) > 0);
         sh(match system {
             System::Nftables => "nft flush set ip flannel-ipv4 keep-source",
             System::IptablesNft => "iptables-nft -t nat -D FLANNEL-POSTRTG 5",
             System::IptablesLegacy => "iptables-legacy -t nat -D FLANNEL-POSTRTG 5",
         });
-        assert_eq!(settle(&mut rules, &wish), 1, "{system}");
-        wish.keep_source.clear();
-        settle(&mut rules, &wish);
+        assert_eq!(settle(&mut rules, &spec), 1, "{system}");
+        spec.non_masquerade_cidrs.clear();
+        settle(&mut rules, &spec);
         assert!(!sh("nft list ruleset").contains("keep-source"));
     });
 }
@@ -58,10 +59,10 @@ fn a_thousand_networks_come_change_and_go_in_one_transaction_each() {
 fn pods_may_keep_their_address_everywhere() {
     in_every_system(|system| {
         let mut rules = Rules::open();
-        let mut wish = wish(system);
-        wish.keep_source = ["0.0.0.0/0", "::/0"].map(net).into();
-        settle(&mut rules, &wish);
-        assert_eq!(settle(&mut rules, &wish), 0, "{system}");
+        let mut spec = spec(system);
+        spec.non_masquerade_cidrs = ["0.0.0.0/0", "::/0"].map(net).into();
+        settle(&mut rules, &spec);
+        assert_eq!(settle(&mut rules, &spec), 0, "{system}");
     });
 }
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use flannel_kernel::firewall::rules::Rules;
 use flannel_kernel::netns::{Namespace, run_inside};
-use flannel_plan::rules::wish::Wish;
+use flannel_plan::rules::spec::Spec;
 use flannel_plan::rules::{SourcePorts, System};
 
 use crate::sandbox::{ip, sh};
-use crate::{SYSTEMS, in_a_node, net, nothing, settle, wish};
+use crate::{SYSTEMS, in_a_node, net, nothing, settle, spec};
 
 /// A pod 10.244.1.5 and following on this node, and a host 192.0.2.9 outside, which sees the node as 192.0.2.1.
 fn wire() {
@@ -107,13 +107,13 @@ fn is_answered(port: u16) -> bool {
 }
 
 /// Every system after every other, and in each a change of every rule and back.
-fn changes() -> Vec<Wish> {
+fn changes() -> Vec<Spec> {
     let mut changes = Vec::new();
     for round in 0..3 {
         for at in 0..SYSTEMS.len() {
-            let plain = wish(SYSTEMS[(at + round * (at + 1)) % SYSTEMS.len()]);
+            let plain = spec(SYSTEMS[(at + round * (at + 1)) % SYSTEMS.len()]);
             let mut other = plain.clone();
-            other.keep_source = vec![net("203.0.113.0/24")];
+            other.non_masquerade_cidrs = vec![net("203.0.113.0/24")];
             other.masquerade.v4 = Some(SourcePorts::Kept);
             changes.extend([plain.clone(), other, plain]);
         }
@@ -126,10 +126,10 @@ fn no_connection_is_lost_or_has_the_wrong_source_while_rules_change() {
     in_a_node(|| {
         wire();
         let mut rules = Rules::open();
-        settle(&mut rules, &wish(System::IptablesLegacy));
+        settle(&mut rules, &spec(System::IptablesLegacy));
         let seen = calls_during(|| {
-            for wish in changes() {
-                settle(&mut rules, &wish);
+            for spec in changes() {
+                settle(&mut rules, &spec);
             }
         });
         assert_eq!(seen.keys().copied().collect::<Vec<_>>(), [Some(ip("192.0.2.1"))], "{seen:?}");
@@ -153,9 +153,9 @@ fn a_pod_whose_port_became_that_of_the_tunnel_gets_its_answers() {
     for system in SYSTEMS {
         in_a_node(|| {
             wire();
-            let mut wish = wish(system);
-            wish.masquerade.v4 = Some(SourcePorts::Kept);
-            settle(&mut Rules::open(), &wish);
+            let mut spec = spec(system);
+            spec.masquerade.v4 = Some(SourcePorts::Kept);
+            settle(&mut Rules::open(), &spec);
             let answer = inside_both(9000, || {
                 let socket = UdpSocket::bind("10.244.1.5:8472").unwrap();
                 socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();

@@ -4,7 +4,7 @@ use flannel_kernel::firewall::rules::Rules;
 use flannel_plan::rules::System;
 
 use crate::sandbox::sh;
-use crate::{SYSTEMS, in_a_node, settle, until, wish};
+use crate::{SYSTEMS, in_a_node, settle, spec, until};
 
 /// Two hosts with two tunnels between them, v4 and v6 below; counters of what arrives untracked and tracked.
 fn wire() {
@@ -44,7 +44,7 @@ fn packets_of_our_network_are_untracked_and_those_of_another_are_tracked() {
             wire();
             let mut rules = Rules::open();
             assert_eq!(rules.can_untrack(system, flannel_plan::family::Family::V4), Some(true), "{system}");
-            settle(&mut rules, &wish(system));
+            settle(&mut rules, &spec(system));
             for address in ["10.0.1.2", "10.0.3.2"] {
                 let ours = counted(address);
                 assert!(ours[0] >= 3 && ours[1] == 0 && ours[2] >= 3 && ours[3] == 0, "{system}: {ours:?}");

@@ -7,7 +7,7 @@ use flannel_kernel::firewall::rules::watch::{RuleNotice, RuleWatch};
 use flannel_plan::rules::System;
 
 use crate::sandbox::sh;
-use crate::{in_a_node, nothing, settle, wish};
+use crate::{in_a_node, nothing, settle, spec};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -34,7 +34,7 @@ fn notices(watch: &mut RuleWatch) -> Vec<RuleNotice> {
 fn a_change_by_somebody_else_is_told_with_the_name_of_the_program() {
     in_a_node(|| {
         let mut rules = Rules::open();
-        settle(&mut rules, &wish(System::Nftables));
+        settle(&mut rules, &spec(System::Nftables));
         let mut watch = RuleWatch::open(rules.port_id().into_iter().collect()).unwrap();
         for harm in [
             "nft flush chain ip flannel-ipv4 postrtg",
@@ -55,7 +55,7 @@ fn our_own_changes_and_those_of_other_tables_and_chains_are_not_told() {
         sh("iptables-nft -t nat -N KUBE-SERVICES");
         let mut rules = Rules::open();
         let mut watch = RuleWatch::open(rules.port_id().into_iter().collect()).unwrap();
-        settle(&mut rules, &wish(System::Nftables));
+        settle(&mut rules, &spec(System::Nftables));
         settle(&mut rules, &nothing(System::Nftables));
         sh("nft add table inet theirs
             nft add chain inet theirs forward '{ type filter hook forward priority 0; }'

@@ -9,8 +9,8 @@ use flannel_kernel::netns::{Namespace, run_inside};
 use flannel_kernel::{Kernel, Linux};
 use flannel_plan::diff::Change;
 use flannel_plan::link_name::LinkName;
-use flannel_plan::look::{Look, Scope};
 use flannel_plan::mac::Mac;
+use flannel_plan::observation::{Observation, Scope};
 use flannel_plan::state::{
     Address, FdbEntry, Item, Link, LinkKind, Neighbour, PROTOCOL, Route, RouteKind, Vxlan,
 };
@@ -182,18 +182,18 @@ pub fn scope() -> Scope {
     Scope { instance: INSTANCE.into(), links: vec![name("flannel.1")], ..Scope::default() }
 }
 
-pub fn look(kernel: &mut Linux) -> Look {
-    kernel.look(&scope()).unwrap()
+pub fn observe(kernel: &mut Linux) -> Observation {
+    kernel.observe(&scope()).unwrap()
 }
 
 /// Everything in a look on devices that carry our mark, as items.
 pub fn ours(kernel: &mut Linux) -> Vec<Item> {
-    ours_in(look(kernel))
+    ours_in(observe(kernel))
 }
 
 /// The same in a look that was taken.
-pub fn ours_in(look: Look) -> Vec<Item> {
-    let links: Vec<_> = look
+pub fn ours_in(observation: Observation) -> Vec<Item> {
+    let links: Vec<_> = observation
         .links
         .iter()
         .filter(|fact| &*fact.link.alias == INSTANCE)
@@ -201,13 +201,14 @@ pub fn ours_in(look: Look) -> Vec<Item> {
         .collect();
     let is_ours = |device: LinkName| links.iter().any(|link| link.name == device);
     let addresses =
-        look.addresses.iter().filter(|fact| is_ours(fact.link) && !is_link_local(fact.address.addr()));
+        observation.addresses.iter().filter(|fact| is_ours(fact.link) && !is_link_local(fact.address.addr()));
     let mut items: Vec<_> = addresses
         .map(|fact| Item::Address(Address { link: fact.link, address: fact.address }))
-        .chain(look.fdb.into_iter().map(Item::Fdb))
-        .chain(look.neighbours.into_iter().map(Item::Neighbour))
+        .chain(observation.fdb.into_iter().map(Item::Fdb))
+        .chain(observation.neighbours.into_iter().map(Item::Neighbour))
         .chain(
-            look.routes
+            observation
+                .routes
                 .iter()
                 .map(|fact| Item::Route(fact.route))
                 .filter(|item| item.link().is_some_and(is_ours)),

@@ -4,7 +4,7 @@ use crate::backend::BackendError;
 use crate::backend::vxlan::direct_route;
 use crate::desired::Draft;
 use crate::inputs::Inputs;
-use crate::peers::{Peer, Refusal, Why};
+use crate::peers::{IgnoredLease, Peer, Why};
 use crate::state::Item;
 use crate::underlay::{Underlay, on_link};
 
@@ -23,13 +23,15 @@ pub fn check(underlay: &Underlay) -> Result<(), BackendError> {
 
 /// Adds what the peers need: a route each, if they are on this segment.
 pub fn peers(inputs: &Inputs, peers: &[Peer<'_>], plan: &mut Draft) {
-    for (peer, end) in peers.iter().flat_map(|peer| peer.ends.iter().map(move |(_, end)| (peer, end))) {
-        match on_link(&inputs.routes, end.public) {
-            Some(link) => plan.put(Item::Route(direct_route(end, link))),
-            None => plan.refused.push(Refusal {
+    for (peer, endpoint) in
+        peers.iter().flat_map(|peer| peer.endpoints.iter().map(move |(_, endpoint)| (peer, endpoint)))
+    {
+        match on_link(&inputs.routes, endpoint.public) {
+            Some(link) => plan.put(Item::Route(direct_route(endpoint, link))),
+            None => plan.refused.push(IgnoredLease {
                 owner: peer.lease.owner.clone(),
-                subnet: Some(end.subnet),
-                why: Why::NotOnLink(end.public),
+                subnet: Some(endpoint.subnet),
+                why: Why::NotOnLink(endpoint.public),
             }),
         }
     }

@@ -10,7 +10,7 @@ use crate::inputs::Inputs;
 use crate::lease::BackendData;
 use crate::link_name::LinkName;
 use crate::mac::Mac;
-use crate::peers::{End, Peer};
+use crate::peers::{Endpoint, Peer};
 use crate::state::{
     Address, FdbEntry, Item, Link, LinkKind, Neighbour, PROTOCOL, Route, RouteKind, Sysctl, Vxlan,
 };
@@ -156,12 +156,12 @@ pub fn accept_ra(link: LinkName) -> Box<str> {
 /// Adds what the peers need.
 pub fn peers(vxlan: &VxlanConfig, inputs: &Inputs, peers: &[Peer<'_>], plan: &mut Draft) {
     let tunnels = links(vxlan, &inputs.config);
-    for (family, end) in peers.iter().flat_map(|peer| peer.ends.iter()) {
-        let direct = if vxlan.direct_routing { on_link(&inputs.routes, end.public) } else { None };
-        match (direct, tunnels.get(family), end.mac) {
-            (Some(link), _, _) => plan.put(Item::Route(direct_route(end, link))),
+    for (family, endpoint) in peers.iter().flat_map(|peer| peer.endpoints.iter()) {
+        let direct = if vxlan.direct_routing { on_link(&inputs.routes, endpoint.public) } else { None };
+        match (direct, tunnels.get(family), endpoint.mac) {
+            (Some(link), _, _) => plan.put(Item::Route(direct_route(endpoint, link))),
             (None, Some(link), Some(mac)) => {
-                through_tunnel(end, *link, mac).into_iter().for_each(|item| plan.put(item))
+                through_tunnel(endpoint, *link, mac).into_iter().for_each(|item| plan.put(item))
             }
             _ => {}
         }
@@ -169,24 +169,24 @@ pub fn peers(vxlan: &VxlanConfig, inputs: &Inputs, peers: &[Peer<'_>], plan: &mu
 }
 
 /// A plain route to a peer on the same segment.
-pub fn direct_route(end: &End, link: LinkName) -> Route {
+pub fn direct_route(endpoint: &Endpoint, link: LinkName) -> Route {
     Route {
-        destination: end.subnet,
+        destination: endpoint.subnet,
         kind: RouteKind::Unicast,
-        via: Some(end.public),
+        via: Some(endpoint.public),
         link: Some(link),
         onlink: false,
         protocol: PROTOCOL,
     }
 }
 
-fn through_tunnel(end: &End, link: LinkName, mac: Mac) -> [Item; 3] {
-    let gateway = end.subnet.network();
+fn through_tunnel(endpoint: &Endpoint, link: LinkName, mac: Mac) -> [Item; 3] {
+    let gateway = endpoint.subnet.network();
     [
-        Item::Fdb(FdbEntry { link, mac, destination: Some(end.public), marked: true }),
+        Item::Fdb(FdbEntry { link, mac, destination: Some(endpoint.public), marked: true }),
         Item::Neighbour(Neighbour { link, address: gateway, mac, protocol: PROTOCOL }),
         Item::Route(Route {
-            destination: end.subnet,
+            destination: endpoint.subnet,
             kind: RouteKind::Unicast,
             via: Some(gateway),
             link: Some(link),

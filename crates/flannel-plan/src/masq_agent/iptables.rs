@@ -6,13 +6,13 @@
 
 use ipnet::IpNet;
 
-use super::wish::{AgentRules, AgentWish, Chance, KEPT, MASQUERADED, MasqueradeRule};
+use super::spec::{AgentRules, AgentSpec, Chance, KEPT, MASQUERADED, MasqueradeRule};
 use crate::family::Family;
 use crate::rules::iptables::rule;
 use crate::rules::{Action, Is, Match, Rule, SourcePorts};
 
 /// The chain of iptables itself that leads to the agent's.
-pub const ENTRANCE: &str = "POSTROUTING";
+pub const BASE_CHAIN: &str = "POSTROUTING";
 
 /// What is there of one agent in the table `nat`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct AgentFound {
     pub lent: bool,
 }
 
-/// The rule that leads to a chain, behind the name of [`ENTRANCE`]. The comment stands first, where the original has it:
+/// The rule that leads to a chain, behind the name of [`BASE_CHAIN`]. The comment stands first, where the original has it:
 /// to iptables the same matches in another order are another rule.
 pub fn jump(chain: &str) -> String {
     format!("-m comment --comment \"{}\" -m addrtype ! --dst-type LOCAL -j {chain}", jump_comment(chain))
@@ -37,7 +37,7 @@ fn jump_comment(chain: &str) -> String {
     )
 }
 
-/// Whether a rule of [`ENTRANCE`] is the agent's own jump, whatever the order of its matches.
+/// Whether a rule of [`BASE_CHAIN`] is the agent's own jump, whatever the order of its matches.
 pub fn is_jump(chain: &str, found: &Rule) -> bool {
     found.action == Action::Jump(chain.into())
         && found.comment.as_deref() == Some(&jump_comment(chain))
@@ -111,7 +111,7 @@ impl AgentFound {
         } else if text.contains(chain) {
             let found = rule(text);
             match found.target() {
-                Some(target) if target == chain && place == ENTRANCE && is_jump(chain, &found) => {
+                Some(target) if target == chain && place == BASE_CHAIN && is_jump(chain, &found) => {
                     self.jumps.push(text.to_owned());
                 }
                 Some(target) if target == chain => self.lent = true,
@@ -137,16 +137,16 @@ impl AgentFound {
             Some(_) => {}
         }
         match self.jumps.len() {
-            0 => told.push(format!("nothing in {ENTRANCE} leads to {chain}")),
+            0 => told.push(format!("nothing in {BASE_CHAIN} leads to {chain}")),
             1 => {}
-            many => told.push(format!("{many} rules of {ENTRANCE} lead to {chain}")),
+            many => told.push(format!("{many} rules of {BASE_CHAIN} lead to {chain}")),
         }
         told
     }
 
     /// The script for `iptables-restore --noflush` that makes it as wanted.
-    pub fn script(&self, wish: &AgentWish, family: Family) -> Option<String> {
-        let (chain, want) = (&wish.chain, wish.rules(family));
+    pub fn script(&self, spec: &AgentSpec, family: Family) -> Option<String> {
+        let (chain, want) = (&spec.chain, spec.rules(family));
         let Some(want) = want else { return self.removal(chain) };
         if self.differences(chain, &want).is_empty() {
             return None;
@@ -155,9 +155,9 @@ impl AgentFound {
         let mut script = vec!["*nat".to_owned(), format!(":{chain} - [0:0]")];
         script.extend(lines(&want).into_iter().map(|line| format!("-A {chain} {line}")));
         let spare = self.jumps.len().saturating_sub(1);
-        script.extend(self.jumps[..spare].iter().map(|text| format!("-D {ENTRANCE} {text}")));
+        script.extend(self.jumps[..spare].iter().map(|text| format!("-D {BASE_CHAIN} {text}")));
         if self.jumps.is_empty() {
-            script.push(format!("-A {ENTRANCE} {}", jump(chain)));
+            script.push(format!("-A {BASE_CHAIN} {}", jump(chain)));
         }
         script.push("COMMIT\n".to_owned());
         Some(script.join("\n"))
@@ -171,7 +171,7 @@ impl AgentFound {
             return None;
         }
         let mut script = vec!["*nat".to_owned()];
-        script.extend(self.jumps.iter().map(|text| format!("-D {ENTRANCE} {text}")));
+        script.extend(self.jumps.iter().map(|text| format!("-D {BASE_CHAIN} {text}")));
         if self.chain.is_some() {
             script.push(format!("-F {chain}"));
         }

@@ -113,8 +113,8 @@ fn put_chain(view: &View, want: &[Rule], edits: &mut Vec<Edit>) {
     if view.system != System::Nftables {
         // Of equal rules iptables deletes the first, so the last one stays.
         let spare = view.jumps.len().saturating_sub(1);
-        delete_at(view.role.entrance(), &view.jumps[..spare], edits);
-        delete_at(view.role.entrance(), &view.old, edits);
+        delete_at(view.role.base_chain(), &view.jumps[..spare], edits);
+        delete_at(view.role.base_chain(), &view.old, edits);
         if view.jumps.is_empty() {
             edits.push(Edit::AddJump(view.role));
         }
@@ -134,9 +134,9 @@ fn drop_chain(view: &View, edits: &mut Vec<Edit>) {
     let gone = view.places(|whose| whose == Whose::Mine || whose == Whose::Common && !needed);
     let left = view.owners.len() - gone.len();
     delete(view, gone, edits);
-    delete_at(view.role.entrance(), &view.old, edits);
+    delete_at(view.role.base_chain(), &view.old, edits);
     if view.chain.is_some() && left == 0 && !view.lent {
-        delete_at(view.role.entrance(), &view.jumps, edits);
+        delete_at(view.role.base_chain(), &view.jumps, edits);
         edits.push(Edit::DropChain(view.role));
     }
 }
@@ -209,7 +209,7 @@ impl Model {
             }
             Edit::AddJump(role) => {
                 let jump = self.found(jump(*role, self.system));
-                self.chain(table, role.entrance()).rules.push(jump);
+                self.chain(table, role.base_chain()).rules.push(jump);
             }
             Edit::DropChain(role) => table.chains.retain(|chain| &*chain.name != role.chain(self.system)),
             Edit::DropSet(name) => table.sets.retain(|set| set.name != *name),

@@ -12,16 +12,16 @@ use crate::state::{Item, State};
 
 /// What was found, and what could not be looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RuleLook {
+pub struct RuleObservation {
     /// The tables that hold something of interest.
     pub tables: Vec<FoundTable>,
     /// Where nothing could be seen: there is no telling what is there.
-    pub blind: Vec<Blind>,
+    pub unreadable: Vec<Unreadable>,
 }
 
 /// A place where nothing could be seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Blind {
+pub struct Unreadable {
     /// The system.
     pub system: System,
     /// The family.
@@ -32,14 +32,17 @@ pub struct Blind {
     pub why: String,
 }
 
-impl RuleLook {
+impl RuleObservation {
     /// Why a table could not be looked at; none if it could.
-    pub fn blind_to(&self, id: &TableId) -> Option<&str> {
-        self.blind.iter().find(|blind| blind.hides(id)).map(|blind| blind.why.as_str())
+    pub fn unreadable_because(&self, id: &TableId) -> Option<&str> {
+        self.unreadable
+            .iter()
+            .find(|unreadable| unreadable.hides(id))
+            .map(|unreadable| unreadable.why.as_str())
     }
 }
 
-impl Blind {
+impl Unreadable {
     /// Whether it is about this table.
     pub fn hides(&self, id: &TableId) -> bool {
         (self.system, self.family) == (id.system, id.family)
@@ -140,7 +143,7 @@ impl FoundTable {
     pub fn keep_ours(&mut self) {
         let system = self.id.system;
         let ours =
-            |name: &str| Role::ALL.iter().any(|role| [role.entrance(), role.chain(system)].contains(&name));
+            |name: &str| Role::ALL.iter().any(|role| [role.base_chain(), role.chain(system)].contains(&name));
         self.chains.retain(|chain| {
             ours(&chain.name) || chain.rules.iter().any(|found| found.rule.target().is_some_and(ours))
         });

@@ -32,7 +32,7 @@ pub fn script(found: &FoundTable, edits: &[Edit]) -> String {
                 lines.extend(rules.iter().enumerate().map(line));
             }
             Edit::AddJump(role) => {
-                lines.push(format!("-A {} {}", role.entrance(), text(&jump(*role, found.id.system))));
+                lines.push(format!("-A {} {}", role.base_chain(), text(&jump(*role, found.id.system))));
             }
             Edit::DropChain(role) => lines.push(format!("-X {}", role.chain(found.id.system))),
             Edit::MakeTable | Edit::PutSet(_) | Edit::DropSet(_) | Edit::DropTable => {}

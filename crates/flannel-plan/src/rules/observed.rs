@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::found::{FoundChain, FoundRule, FoundTable};
 use super::role::Role;
-use super::wish::{hash, keep_source_set, untracked_comment};
+use super::spec::{hash, non_masquerade_set, untracked_comment};
 use super::{Action, Fault, Is, Match, Rule, RuleChain, RuleSet, RuleTable, System, multicast};
 use crate::family::Family;
 use crate::mark::read_networks;
@@ -85,7 +85,7 @@ fn own_sets(scope: &RuleScope, table: &FoundTable) -> Vec<RuleSet> {
 
 pub(super) fn is_own_set(scope: &RuleScope, table: &FoundTable, name: &str) -> bool {
     let users: Vec<Whose> = View::all(scope, table).flat_map(|view| view.users(name)).collect();
-    *name == *keep_source_set(&scope.instance)
+    *name == *non_masquerade_set(&scope.instance)
         || !users.is_empty() && users.iter().all(|whose| *whose == Whose::Mine)
 }
 
@@ -137,10 +137,10 @@ impl<'a> View<'a> {
         let owners = rules.iter().map(|found| whose(scope, system, role, found)).collect();
         let mut view = Self { role, system, chain, owners, jumps: vec![], old: vec![], lent: false };
         for (chain, found) in table.rules().filter(|(_, found)| found.rule.target() == Some(name)) {
-            view.lent |= !(is_entrance(system, role, chain) && is_jump(role, &found.rule));
+            view.lent |= !(is_base_chain(system, role, chain) && is_jump(role, &found.rule));
         }
-        let entrance = table.chain(role.entrance()).filter(|chain| is_entrance(system, role, chain));
-        for (at, found) in entrance.iter().flat_map(|chain| chain.rules.iter().enumerate()) {
+        let base_chain = table.chain(role.base_chain()).filter(|chain| is_base_chain(system, role, chain));
+        for (at, found) in base_chain.iter().flat_map(|chain| chain.rules.iter().enumerate()) {
             if is_jump(role, &found.rule) && found.rule.target() == Some(name) {
                 view.jumps.push(at);
             } else if found.rule.target().is_none() && whose(scope, system, role, found) == Whose::Mine {
@@ -230,8 +230,8 @@ fn faults_of_base(role: Role, chain: &FoundChain) -> Option<Fault> {
 }
 
 /// Whether a chain is the one of iptables itself that leads to ours.
-fn is_entrance(system: System, role: Role, chain: &FoundChain) -> bool {
-    system != System::Nftables && &*chain.name == role.entrance()
+fn is_base_chain(system: System, role: Role, chain: &FoundChain) -> bool {
+    system != System::Nftables && &*chain.name == role.base_chain()
 }
 
 /// Whether a rule sends every packet on in our name.

@@ -77,7 +77,7 @@ impl Role {
     }
 
     /// The chain of iptables itself that sends packets to ours.
-    pub fn entrance(self) -> &'static str {
+    pub fn base_chain(self) -> &'static str {
         match self {
             Self::Masquerade => "POSTROUTING",
             Self::Forward => "FORWARD",

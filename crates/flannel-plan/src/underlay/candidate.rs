@@ -6,8 +6,8 @@ use super::request::{is_link_local, public_option};
 use super::{Choice, Host, Situation, Underlay};
 use crate::family::{ByFamily, Family};
 use crate::link_name::LinkName;
-use crate::look::{AddressFact, LinkFact, Look};
 use crate::mark::ALIAS_PREFIX;
+use crate::observation::{AddressFact, LinkFact, Observation};
 use crate::state::LinkKind;
 
 /// A device that was asked for.
@@ -47,7 +47,7 @@ impl Candidate {
     }
 
     fn found<'a>(&self, situation: Situation<'a>) -> Result<&'a LinkFact, String> {
-        let found = situation.host.look.links.iter().find(|fact| fact.link.name == self.link);
+        let found = situation.host.observation.links.iter().find(|fact| fact.link.name == self.link);
         found.ok_or_else(|| "it is gone".to_owned())
     }
 
@@ -91,7 +91,7 @@ impl Candidate {
         if let Some(fixed) = self.fixed.get(family) {
             return match usable.contains(fixed) {
                 true => Ok((*fixed, "as asked for".to_owned())),
-                false => Err(not_usable(situation.host.look, self.link, *fixed)),
+                false => Err(not_usable(situation.host.observation, self.link, *fixed)),
             };
         }
         if let Some(public) = situation.wishes.public.get(family).filter(|public| usable.contains(public)) {
@@ -113,7 +113,7 @@ impl Candidate {
             _ => {}
         }
         match usable[..] {
-            [] => Err(none_usable(situation.host.look, self.link, family)),
+            [] => Err(none_usable(situation.host.observation, self.link, family)),
             [only] => Ok((only, format!("its only usable {family} address"))),
             [best, ..] => Ok((best, format!("the best of its {} usable {family} addresses", usable.len()))),
         }
@@ -140,7 +140,7 @@ pub(super) fn fitness(fact: &LinkFact, host: Host<'_>) -> Result<(), String> {
 /// The address by which a device leads to pods: one with a segment of them behind it, or of their own if it has no
 /// other. A lone address of theirs beside those of a node, a virtual one, leads nowhere.
 fn address_of_pods(host: Host<'_>, link: LinkName) -> Option<IpAddr> {
-    let global = host.look.addresses.iter().filter(|fact| !is_link_local(fact.address.addr()));
+    let global = host.observation.addresses.iter().filter(|fact| !is_link_local(fact.address.addr()));
     let (pods, others): (Vec<_>, Vec<_>) =
         global.filter(|fact| fact.link == link).partition(|fact| is_of_pods(host, fact.address.addr()));
     let has_segment = |fact: &&&AddressFact| fact.address.prefix_len() < fact.address.max_prefix_len();
@@ -159,9 +159,9 @@ fn is_of_pods(host: Host<'_>, address: IpAddr) -> bool {
 
 /// Whether a device has the looks of a pod's cable or of the bridge that pods hang on: no address that it has counts
 /// beyond its segment. What a pattern catches by chance is not meant.
-pub(super) fn is_cable_of_pods(fact: &LinkFact, look: &Look) -> bool {
+pub(super) fn is_cable_of_pods(fact: &LinkFact, observation: &Observation) -> bool {
     let is_kind = matches!(&fact.link.kind, LinkKind::Other(kind) if matches!(&**kind, "veth" | "bridge"));
-    let addresses = look.addresses.iter().filter(|address| address.link == fact.link.name);
+    let addresses = observation.addresses.iter().filter(|address| address.link == fact.link.name);
     let mut addresses = addresses.map(|address| is_link_local(address.address.addr())).peekable();
     is_kind && addresses.peek().is_some() && addresses.all(|is_link_local| is_link_local)
 }
@@ -169,7 +169,8 @@ pub(super) fn is_cable_of_pods(fact: &LinkFact, look: &Look) -> bool {
 /// The addresses that other nodes can send to, the best first: a node's before those of pods, global before
 /// link-local, permanent before leased, lasting before temporary; equals as the kernel lists them.
 pub(super) fn usable_addresses(host: Host<'_>, link: LinkName, family: Family) -> Vec<IpAddr> {
-    let mut usable: Vec<_> = on(host.look, link, family).filter(|fact| fault(fact).is_none()).collect();
+    let mut usable: Vec<_> =
+        on(host.observation, link, family).filter(|fact| fault(fact).is_none()).collect();
     usable.sort_by_key(|fact| {
         let address = fact.address.addr();
         (is_of_pods(host, address), is_link_local(address), !fact.permanent, fact.temporary)
@@ -177,8 +178,11 @@ pub(super) fn usable_addresses(host: Host<'_>, link: LinkName, family: Family) -
     usable.iter().map(|fact| fact.address.addr()).collect()
 }
 
-fn on(look: &Look, link: LinkName, family: Family) -> impl Iterator<Item = &AddressFact> {
-    look.addresses.iter().filter(move |fact| fact.link == link && Family::of_net(fact.address) == family)
+fn on(observation: &Observation, link: LinkName, family: Family) -> impl Iterator<Item = &AddressFact> {
+    observation
+        .addresses
+        .iter()
+        .filter(move |fact| fact.link == link && Family::of_net(fact.address) == family)
 }
 
 fn fault(fact: &AddressFact) -> Option<&'static str> {
@@ -195,16 +199,16 @@ fn fault(fact: &AddressFact) -> Option<&'static str> {
     }
 }
 
-fn not_usable(look: &Look, link: LinkName, address: IpAddr) -> String {
-    let found = on(look, link, Family::of(address)).find(|fact| fact.address.addr() == address);
+fn not_usable(observation: &Observation, link: LinkName, address: IpAddr) -> String {
+    let found = on(observation, link, Family::of(address)).find(|fact| fact.address.addr() == address);
     match found.and_then(fault) {
         Some(fault) => format!("{address} {fault}"),
         None => format!("it does not have {address}"),
     }
 }
 
-fn none_usable(look: &Look, link: LinkName, family: Family) -> String {
-    let faults = on(look, link, family).filter_map(|fact| Some((fact.address.addr(), fault(fact)?)));
+fn none_usable(observation: &Observation, link: LinkName, family: Family) -> String {
+    let faults = on(observation, link, family).filter_map(|fact| Some((fact.address.addr(), fault(fact)?)));
     let faults: Vec<_> = faults.map(|(address, fault)| format!("{address} {fault}")).collect();
     match faults.is_empty() {
         true => format!("it has no {family} address"),
@@ -213,12 +217,12 @@ fn none_usable(look: &Look, link: LinkName, family: Family) -> String {
 }
 
 /// Every device of the host with its state and addresses.
-pub(super) fn present(look: &Look) -> Vec<String> {
+pub(super) fn present(observation: &Observation) -> Vec<String> {
     let line = |fact: &LinkFact| {
         let state = if fact.link.up { "up" } else { "down" };
-        let addresses = look.addresses.iter().filter(|address| address.link == fact.link.name);
+        let addresses = observation.addresses.iter().filter(|address| address.link == fact.link.name);
         let addresses: String = addresses.map(|address| format!(" {}", address.address)).collect();
         format!("{} {state}{addresses}", fact.link.name)
     };
-    look.links.iter().map(line).collect()
+    observation.links.iter().map(line).collect()
 }

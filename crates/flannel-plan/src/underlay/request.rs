@@ -4,10 +4,10 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::candidate::{Candidate, fitness, is_cable_of_pods, usable_addresses};
-use super::{Choice, Pattern, Refusal, Situation, Underlay, Wishes, best};
+use super::{Choice, Pattern, RejectedCandidate, Situation, Underlay, Wishes, best};
 use crate::family::{ByFamily, Family};
 use crate::link_name::LinkName;
-use crate::look::RouteFact;
+use crate::observation::RouteFact;
 use crate::state::{PROTOCOL, RouteKind};
 
 /// One way to ask for a device.
@@ -96,22 +96,25 @@ impl<'a> Request<'a> {
     }
 
     /// The first candidate that will do and why, or why none will.
-    pub(super) fn answer(&self, situation: Situation<'_>) -> Result<(Underlay, Vec<String>), Vec<Refusal>> {
+    pub(super) fn answer(
+        &self,
+        situation: Situation<'_>,
+    ) -> Result<(Underlay, Vec<String>), Vec<RejectedCandidate>> {
         let candidates = self
             .candidates(situation)
-            .map_err(|reason| vec![Refusal { candidate: self.to_string(), reason }])?;
+            .map_err(|reason| vec![RejectedCandidate { candidate: self.to_string(), reason }])?;
         let mut refused = Vec::new();
         for candidate in candidates {
             match candidate.examine(situation) {
                 Ok((underlay, why)) => {
-                    let reasons = refused.iter().map(Refusal::to_string);
+                    let reasons = refused.iter().map(RejectedCandidate::to_string);
                     let asked = format!("{}: {}", candidate.link, candidate.because);
                     return Ok((underlay, reasons.chain([asked]).chain(why).collect()));
                 }
                 Err(reason) => {
                     let named = matches!(self, Self::Iface(text) if *text == candidate.link.as_str());
                     let led = if named { self.to_string() } else { format!("{self} is {}", candidate.link) };
-                    refused.push(Refusal { candidate: led, reason });
+                    refused.push(RejectedCandidate { candidate: led, reason });
                 }
             }
         }
@@ -146,7 +149,7 @@ impl<'a> Request<'a> {
 }
 
 fn named(situation: Situation<'_>, text: &str, because: String) -> Result<Vec<Candidate>, String> {
-    let found = situation.host.look.links.iter().find(|fact| fact.link.name.as_str() == text);
+    let found = situation.host.observation.links.iter().find(|fact| fact.link.name.as_str() == text);
     let link = found.ok_or("the host has no interface of this name")?.link.name;
     Ok(vec![Candidate { link, fixed: ByFamily::default(), because }])
 }
@@ -161,7 +164,7 @@ fn owners(
     if !situation.wishes.families.contains(&family) {
         return Err(format!("{family} is not on in the network configuration"));
     }
-    let owners = situation.host.look.addresses.iter().filter(|fact| fact.address.addr() == address);
+    let owners = situation.host.observation.addresses.iter().filter(|fact| fact.address.addr() == address);
     let candidates: Vec<_> =
         owners.map(|fact| Candidate { link: fact.link, fixed, because: because.to_owned() }).collect();
     if candidates.is_empty() { Err("no interface has this address".to_owned()) } else { Ok(candidates) }
@@ -170,8 +173,8 @@ fn owners(
 /// Addresses count before names. An interface counts by address only if one matches in *each* family, and all
 /// are its own: a match on one interface never lends its address to another.
 fn matching(situation: Situation<'_>, pattern: &Pattern, because: &str) -> Result<Vec<Candidate>, String> {
-    let look = situation.host.look;
-    let meant = || look.links.iter().filter(|fact| !is_cable_of_pods(fact, look));
+    let observation = situation.host.observation;
+    let meant = || observation.links.iter().filter(|fact| !is_cable_of_pods(fact, observation));
     let links = || meant().map(|fact| fact.link.name);
     let candidate = |link, fixed| Candidate { link, fixed, because: because.to_owned() };
     let by_address = |link: LinkName| {
@@ -237,13 +240,13 @@ fn of_default_route(situation: Situation<'_>) -> Result<Candidate, String> {
 
 /// A host without a default route that has a usable address in each family on one device alone leaves no choice.
 fn of_only_address(situation: Situation<'_>) -> Result<Candidate, String> {
-    let look = situation.host.look;
+    let observation = situation.host.observation;
     let has_all = |link: LinkName| {
         let has =
             |family| usable_addresses(situation.host, link, family).iter().any(|ip| !is_link_local(*ip));
         situation.wishes.families.iter().all(|family| has(*family))
     };
-    let fit = look.links.iter().filter(|fact| fact.link.up && fitness(fact, situation.host).is_ok());
+    let fit = observation.links.iter().filter(|fact| fact.link.up && fitness(fact, situation.host).is_ok());
     let links: Vec<LinkName> = fit.map(|fact| fact.link.name).filter(|link| has_all(*link)).collect();
     match links[..] {
         [link] => {
@@ -268,7 +271,7 @@ fn default_link(situation: Situation<'_>, family: Family) -> Result<Option<LinkN
 }
 
 fn foreign_routes<'a>(situation: Situation<'a>) -> impl Iterator<Item = &'a RouteFact> {
-    situation.host.look.routes.iter().filter(|fact| fact.route.protocol != PROTOCOL)
+    situation.host.observation.routes.iter().filter(|fact| fact.route.protocol != PROTOCOL)
 }
 
 fn single_link(fact: &RouteFact) -> Result<LinkName, String> {

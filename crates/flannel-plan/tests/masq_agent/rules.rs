@@ -4,7 +4,7 @@ use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::masq_agent::config::{AgentConfig, DefaultNetworks};
 use flannel_plan::masq_agent::iptables::{AgentFound, found, jump, lines};
 use flannel_plan::masq_agent::ports::ranges;
-use flannel_plan::masq_agent::wish::AgentWish;
+use flannel_plan::masq_agent::spec::AgentSpec;
 use flannel_plan::rules::{SourcePorts, System};
 use ipnet::IpNet;
 
@@ -13,21 +13,21 @@ const RESERVED_V6: &str = include_str!("golden/reserved-v6.txt");
 const FILE: &str = include_str!("golden/file.txt");
 const PORTS: &str = include_str!("golden/ports.txt");
 
-fn wish(chain: &str, families: &[Family], config: AgentConfig) -> AgentWish {
+fn spec(chain: &str, families: &[Family], config: AgentConfig) -> AgentSpec {
     let on = |family| families.contains(&family).then_some(SourcePorts::Randomised);
     let source_ports = ByFamily { v4: on(Family::V4), v6: on(Family::V6) };
-    AgentWish { system: System::IptablesNft, chain: chain.into(), source_ports, to_ports: vec![], config }
+    AgentSpec { system: System::IptablesNft, chain: chain.into(), source_ports, to_ports: vec![], config }
 }
 
-fn usual(families: &[Family]) -> AgentWish {
-    wish("IP-MASQ-AGENT", families, AgentConfig::without_file(DefaultNetworks::Private))
+fn usual(families: &[Family]) -> AgentSpec {
+    spec("IP-MASQ-AGENT", families, AgentConfig::without_file(DefaultNetworks::Private))
 }
 
 /// What `iptables-save` shows of a wish, one family after the other.
-fn saved(wish: &AgentWish) -> String {
+fn saved(spec: &AgentSpec) -> String {
     let mut text = String::new();
-    for rules in Family::BOTH.into_iter().filter_map(|family| wish.rules(family)) {
-        let chain = &wish.chain;
+    for rules in Family::BOTH.into_iter().filter_map(|family| spec.rules(family)) {
+        let chain = &spec.chain;
         text += &format!(":{chain} - [0:0]\n-A POSTROUTING {}\n", jump(chain));
         lines(&rules).iter().for_each(|line| text += &format!("-A {chain} {line}\n"));
     }
@@ -38,12 +38,12 @@ fn saved(wish: &AgentWish) -> String {
 fn the_rules_are_those_of_the_original_letter_by_letter() {
     assert_eq!(saved(&usual(&[Family::V4])), DEFAULT);
     let config = AgentConfig::without_file(DefaultNetworks::Reserved);
-    let mut reserved = wish("CUSTOM", &Family::BOTH, config);
+    let mut reserved = spec("CUSTOM", &Family::BOTH, config);
     reserved.source_ports = ByFamily { v4: Some(SourcePorts::Kept), v6: Some(SourcePorts::Kept) };
     assert_eq!(saved(&reserved), RESERVED_V6);
     let text = r#"{"nonMasqueradeCIDRs":["192.168.0.0/16","10.1.0.0/16","fd00::/8","10.0.0.0/8"],"masqLinkLocal":true}"#;
     let config = AgentConfig::parse(text, DefaultNetworks::Private, &Family::BOTH).unwrap();
-    assert_eq!(saved(&wish("IP-MASQ-AGENT", &Family::BOTH, config)), FILE);
+    assert_eq!(saved(&spec("IP-MASQ-AGENT", &Family::BOTH, config)), FILE);
     let mut ports = usual(&Family::BOTH);
     ports.to_ports = ranges("1024-29999,32768-49151,61000-65535").unwrap();
     assert_eq!(saved(&ports), PORTS);
@@ -59,8 +59,8 @@ fn what_the_original_made_needs_no_change() {
 
 #[test]
 fn what_differs_is_told_and_mended_in_one_transaction() {
-    let wish = usual(&[Family::V4]);
-    let rules = wish.rules(Family::V4).unwrap();
+    let spec = usual(&[Family::V4]);
+    let rules = spec.rules(Family::V4).unwrap();
     let told = |text: &str| {
         found("IP-MASQ-AGENT", &format!("*nat\n{text}COMMIT\n")).differences("IP-MASQ-AGENT", &rules)
     };
@@ -82,7 +82,7 @@ fn what_differs_is_told_and_mended_in_one_transaction() {
     for (text, difference) in cases {
         assert_eq!(told(&text), [difference]);
         let script =
-            found("IP-MASQ-AGENT", &format!("*nat\n{text}COMMIT\n")).script(&wish, Family::V4).unwrap();
+            found("IP-MASQ-AGENT", &format!("*nat\n{text}COMMIT\n")).script(&spec, Family::V4).unwrap();
         let expected: String = DEFAULT.lines().skip(2).map(|line| format!("{line}\n")).collect();
         assert!(script.starts_with(&format!("*nat\n:IP-MASQ-AGENT - [0:0]\n{expected}")), "{script}");
         assert_eq!(script.matches("COMMIT").count(), 1, "{script}");
@@ -109,6 +109,6 @@ fn a_set_holds_no_network_twice() {
     let text =
         r#"{"nonMasqueradeCIDRs":["10.1.0.0/16","10.0.0.0/8","10.0.0.0/8","11.0.0.0/9","11.128.0.0/9"]}"#;
     let config = AgentConfig::parse(text, DefaultNetworks::Private, &[Family::V4]).unwrap();
-    let set = wish("X", &[Family::V4], config).rules(Family::V4).unwrap().set();
+    let set = spec("X", &[Family::V4], config).rules(Family::V4).unwrap().set();
     assert_eq!(set.iter().map(IpNet::to_string).collect::<Vec<_>>(), ["10.0.0.0/7", "169.254.0.0/16"]);
 }

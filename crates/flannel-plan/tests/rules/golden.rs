@@ -8,29 +8,29 @@ use flannel_plan::rules::edit::jump;
 use flannel_plan::rules::found::FoundTable;
 use flannel_plan::rules::iptables::{saved, text};
 use flannel_plan::rules::observed::observed;
-use flannel_plan::rules::wish::{PodNet, Wish, desired};
+use flannel_plan::rules::spec::{PodNet, Spec, desired};
 use flannel_plan::rules::{RuleTable, SourcePorts, System};
 use flannel_plan::subnet_env::SubnetEnv;
 
 use crate::{INSTANCE, scope};
 
 /// The nodes of all cases, with the folders of what was captured there.
-fn nodes() -> Vec<(PathBuf, Wish)> {
+fn nodes() -> Vec<(PathBuf, Spec)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/flanneld");
     let cases = fs::read_dir(folder).unwrap().map(|case| case.unwrap().path());
     let nodes = cases.flat_map(|case| ["w1", "w2", "w3"].map(|node| (case.clone(), case.join(node))));
-    nodes.filter_map(|(case, node)| Some((node.clone(), wish(&case, &node)?))).collect()
+    nodes.filter_map(|(case, node)| Some((node.clone(), spec(&case, &node)?))).collect()
 }
 
 /// What the operator wished for, from the captured net-conf.json and subnet.env.
-fn wish(case: &Path, node: &Path) -> Option<Wish> {
+fn spec(case: &Path, node: &Path) -> Option<Spec> {
     let env = SubnetEnv::parse(&fs::read_to_string(node.join("subnet.env")).ok()?).unwrap();
     let nftables = fs::read_to_string(case.join("net-conf.json")).unwrap().contains("EnableNFTables");
     let networks = ByFamily {
         v4: env.networks.v4.as_ref().map(|_| pods(&env, Family::V4)),
         v6: env.networks.v6.as_ref().map(|_| pods(&env, Family::V6)),
     };
-    Some(Wish {
+    Some(Spec {
         system: if nftables { System::Nftables } else { System::IptablesNft },
         instance: INSTANCE.into(),
         networks,
@@ -39,7 +39,7 @@ fn wish(case: &Path, node: &Path) -> Option<Wish> {
         } else {
             ByFamily::default()
         },
-        keep_source: vec![],
+        non_masquerade_cidrs: vec![],
         forward: true,
         untracked: ByFamily::default(),
     })
@@ -60,7 +60,7 @@ fn captured(node: &Path, family: Family) -> String {
 /// The lines of `iptables-save` that are about our rules.
 fn lines(table: &RuleTable) -> Vec<String> {
     let system = table.id.system;
-    let jumps = table.chains.iter().map(|chain| (chain.role.entrance(), jump(chain.role, system)));
+    let jumps = table.chains.iter().map(|chain| (chain.role.base_chain(), jump(chain.role, system)));
     let rules = table
         .chains
         .iter()
@@ -72,12 +72,12 @@ fn lines(table: &RuleTable) -> Vec<String> {
 #[test]
 fn in_iptables_mode_the_rules_are_those_of_go_word_by_word() {
     let mut compared = 0;
-    for (node, wish) in nodes().into_iter().filter(|(_, wish)| wish.system.is_iptables()) {
+    for (node, spec) in nodes().into_iter().filter(|(_, spec)| spec.system.is_iptables()) {
         for family in Family::BOTH {
             let captured = captured(&node, family);
             let is_rule = |line: &&str| line.starts_with("-A") || line.starts_with('*');
             let theirs: Vec<&str> = captured.lines().filter(is_rule).collect();
-            let of_family = desired(&wish).into_iter().filter(|table| table.id.family == family);
+            let of_family = desired(&spec).into_iter().filter(|table| table.id.family == family);
             let ours: Vec<String> = of_family.flat_map(|table| lines(&table)).collect();
             assert_eq!(ours, theirs, "{node:?} {family}");
             compared += theirs.len();
@@ -88,11 +88,11 @@ fn in_iptables_mode_the_rules_are_those_of_go_word_by_word() {
 
 #[test]
 fn what_go_left_in_iptables_is_adopted_without_a_change() {
-    for (node, wish) in nodes().into_iter().filter(|(_, wish)| wish.system.is_iptables()) {
+    for (node, spec) in nodes().into_iter().filter(|(_, spec)| spec.system.is_iptables()) {
         let found: Vec<FoundTable> = Family::BOTH
             .into_iter()
-            .flat_map(|family| saved(wish.system, family, &captured(&node, family)).unwrap().tables)
+            .flat_map(|family| saved(spec.system, family, &captured(&node, family)).unwrap().tables)
             .collect();
-        assert_eq!(observed(&scope(&wish), &found), desired(&wish), "{node:?}");
+        assert_eq!(observed(&scope(&spec), &found), desired(&spec), "{node:?}");
     }
 }

@@ -6,11 +6,11 @@ use flannel_plan::rules::found::{FoundChain, FoundRule, FoundTable, RuleName};
 use flannel_plan::rules::iptables::{rule, text};
 use flannel_plan::rules::observed::{observed_table, tag};
 use flannel_plan::rules::role::Role;
-use flannel_plan::rules::wish::{Tunnel, Wish, desired};
+use flannel_plan::rules::spec::{Spec, Tunnel, desired};
 use flannel_plan::rules::{Action, Rule, System, TableId};
 use proptest::prelude::*;
 
-use crate::{SYSTEMS, net, other_wish, scope, wish};
+use crate::{SYSTEMS, net, other_wish, scope, spec};
 
 /// Who wrote a rule; it is not ours to lose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,16 +27,16 @@ fn with_comment(system: System, role: Role, rule: Rule) -> Rule {
 
 /// Rules that may stand in a chain, whoever put them there.
 fn pool(system: System, role: Role) -> Vec<(Author, Rule)> {
-    let of = |wish: &Wish| {
-        let tables = desired(wish);
+    let of = |spec: &Spec| {
+        let tables = desired(spec);
         let chains =
             tables.into_iter().filter(|table| table.id.family == Family::V4).flat_map(|table| table.chains);
         chains.filter(|chain| chain.role == role).flat_map(|chain| chain.rules).collect::<Vec<_>>()
     };
     let mut pool: Vec<(Author, Rule)> =
-        of(&wish(system)).into_iter().map(|rule| (Author::We, rule)).collect();
+        of(&spec(system)).into_iter().map(|rule| (Author::We, rule)).collect();
     pool.extend(of(&other_wish(system)).into_iter().map(|rule| (Author::OtherDaemon, rule)));
-    let mut moved = wish(system);
+    let mut moved = spec(system);
     moved.networks.v4.as_mut().unwrap().node = net("10.244.200.0/24");
     moved.untracked.v4 = Some(Tunnel { port: 4789, vni: 4096 });
     pool.extend(of(&moved).into_iter().map(|rule| (Author::We, rule)));
@@ -56,7 +56,7 @@ fn found(system: System, author: Author, rule: Rule, handle: usize) -> FoundRule
         return FoundRule { rule, tag: None, name };
     }
     let tag = match author {
-        Author::We => Some(tag(&wish(system).instance)),
+        Author::We => Some(tag(&spec(system).instance)),
         Author::OtherDaemon => Some(tag(&other_wish(system).instance)),
         Author::Go | Author::Stranger => None,
     };
@@ -94,9 +94,9 @@ fn any_table(system: System) -> impl Strategy<Value = FoundTable> {
 
 fn any_chain(system: System, role: Role) -> impl Strategy<Value = Vec<FoundChain>> {
     let own = prop::collection::vec(prop::sample::select(pool(system, role)), 0..14);
-    let entrance = prop::collection::vec(prop::sample::select(entrance_pool(system, role)), 0..5);
+    let base_chain = prop::collection::vec(prop::sample::select(entrance_pool(system, role)), 0..5);
     let base = prop::sample::select(vec![Some(role.base()), Some(role.base()), None]);
-    (prop::option::of(own), entrance, base).prop_map(move |(own, entrance, base)| {
+    (prop::option::of(own), base_chain, base).prop_map(move |(own, base_chain, base)| {
         let mut chains = Vec::new();
         let is_there = own.is_some();
         if let Some(own) = own {
@@ -115,9 +115,9 @@ fn any_chain(system: System, role: Role) -> impl Strategy<Value = Vec<FoundChain
         }
         if system.is_iptables() {
             let possible =
-                entrance.into_iter().filter(|rule| is_there || rule.target() != Some(role.chain(system)));
+                base_chain.into_iter().filter(|rule| is_there || rule.target() != Some(role.chain(system)));
             let rules = possible.map(|rule| found(system, Author::Stranger, rule, 0)).collect();
-            chains.push(FoundChain { name: role.entrance().into(), base: None, rules });
+            chains.push(FoundChain { name: role.base_chain().into(), base: None, rules });
         }
         chains
     })
@@ -125,7 +125,7 @@ fn any_chain(system: System, role: Role) -> impl Strategy<Value = Vec<FoundChain
 
 /// The rules of others, chain by chain: what an edit must leave in place and order.
 fn of_others(table: &FoundTable) -> Vec<(Box<str>, Vec<Rule>)> {
-    let mine = scope(&wish(table.id.system));
+    let mine = scope(&spec(table.id.system));
     let is_ours = |chain: &FoundChain, found: &FoundRule| {
         let jump = Role::ALL.iter().any(|role| found.rule == jump(*role, table.id.system));
         let tagged = found.tag.as_deref() == Some(&tag(&mine.instance));
@@ -149,7 +149,7 @@ fn of_others(table: &FoundTable) -> Vec<(Box<str>, Vec<Rule>)> {
 }
 
 fn wanted(table: &FoundTable) -> Option<flannel_plan::rules::RuleTable> {
-    desired(&wish(table.id.system)).into_iter().find(|want| want.id == table.id)
+    desired(&spec(table.id.system)).into_iter().find(|want| want.id == table.id)
 }
 
 proptest! {
@@ -159,7 +159,7 @@ proptest! {
     fn the_difference_makes_any_table_right_and_leaves_others_alone(
         table in prop::sample::select(SYSTEMS.to_vec()).prop_flat_map(any_table)
     ) {
-        let scope = scope(&wish(table.id.system));
+        let scope = scope(&spec(table.id.system));
         let want = wanted(&table);
         let steps = edits(&scope, want.as_ref(), Some(&table));
         let after = applied(&scope, Some(&table), &table.id, &steps).unwrap();
@@ -172,7 +172,7 @@ proptest! {
     fn the_difference_to_nothing_removes_what_is_ours_and_leaves_others_alone(
         table in prop::sample::select(SYSTEMS.to_vec()).prop_flat_map(any_table)
     ) {
-        let scope = scope(&wish(table.id.system));
+        let scope = scope(&spec(table.id.system));
         let steps = edits(&scope, None, Some(&table));
         let after = applied(&scope, Some(&table), &table.id, &steps);
         prop_assert_eq!(after.as_ref().and_then(|after| observed_table(&scope, after)), None);
@@ -185,7 +185,7 @@ proptest! {
     fn an_observed_table_is_the_desired_one_exactly_if_there_is_nothing_to_do(
         table in prop::sample::select(SYSTEMS.to_vec()).prop_flat_map(any_table)
     ) {
-        let scope = scope(&wish(table.id.system));
+        let scope = scope(&spec(table.id.system));
         for want in [wanted(&table), None] {
             let settled = observed_table(&scope, &table) == want;
             prop_assert_eq!(settled, edits(&scope, want.as_ref(), Some(&table)).is_empty());
@@ -196,14 +196,14 @@ proptest! {
     fn two_daemons_never_fight(table in prop::sample::select(SYSTEMS.to_vec()).prop_flat_map(any_table)) {
         let system = table.id.system;
         let mut now = table;
-        for wish in [wish(system), other_wish(system), wish(system), other_wish(system)] {
-            let want = desired(&wish).into_iter().find(|want| want.id == now.id);
-            let steps = edits(&scope(&wish), want.as_ref(), Some(&now));
-            now = applied(&scope(&wish), Some(&now), &now.id, &steps).unwrap();
+        for spec in [spec(system), other_wish(system), spec(system), other_wish(system)] {
+            let want = desired(&spec).into_iter().find(|want| want.id == now.id);
+            let steps = edits(&scope(&spec), want.as_ref(), Some(&now));
+            now = applied(&scope(&spec), Some(&now), &now.id, &steps).unwrap();
         }
-        for wish in [wish(system), other_wish(system)] {
-            let want = desired(&wish).into_iter().find(|want| want.id == now.id);
-            prop_assert_eq!(edits(&scope(&wish), want.as_ref(), Some(&now)), vec![]);
+        for spec in [spec(system), other_wish(system)] {
+            let want = desired(&spec).into_iter().find(|want| want.id == now.id);
+            prop_assert_eq!(edits(&scope(&spec), want.as_ref(), Some(&now)), vec![]);
         }
     }
 

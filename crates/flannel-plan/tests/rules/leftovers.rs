@@ -7,9 +7,9 @@ use flannel_plan::rules::edit::edits;
 use flannel_plan::rules::found::FoundTable;
 use flannel_plan::rules::iptables::{saved, script};
 use flannel_plan::rules::observed::observed;
-use flannel_plan::rules::wish::desired;
+use flannel_plan::rules::spec::desired;
 
-use crate::{SYSTEMS, other_wish, scope, settle, wish};
+use crate::{SYSTEMS, other_wish, scope, settle, spec};
 
 fn read(output: &str) -> Vec<FoundTable> {
     saved(System::IptablesNft, Family::V4, output).unwrap().tables
@@ -18,13 +18,13 @@ fn read(output: &str) -> Vec<FoundTable> {
 #[test]
 fn a_switch_between_systems_makes_the_new_rules_before_it_removes_the_old() {
     for (old, new) in [(System::IptablesNft, System::Nftables), (System::Nftables, System::IptablesLegacy)] {
-        let found = settle(&wish(old), &[]);
-        let changes = diff(&desired(&wish(new)), &observed(&scope(&wish(old)), &found));
+        let found = settle(&spec(old), &[]);
+        let changes = diff(&desired(&spec(new)), &observed(&scope(&spec(old)), &found));
         let made = changes.iter().take_while(|change| change.to.is_some()).count();
-        assert_eq!(made, desired(&wish(new)).len());
+        assert_eq!(made, desired(&spec(new)).len());
         assert!(changes[made..].iter().all(|change| change.to.is_none()));
-        let after = settle(&wish(new), &found);
-        assert_eq!(observed(&scope(&wish(new)), &after), desired(&wish(new)));
+        let after = settle(&spec(new), &found);
+        assert_eq!(observed(&scope(&spec(new)), &after), desired(&spec(new)));
         assert!(after.iter().filter(|table| table.id.system == old).all(|table| {
             table.chains.iter().all(|chain| chain.rules.is_empty() && !chain.name.starts_with("FLANNEL"))
         }));
@@ -38,7 +38,7 @@ fn the_empty_chain_and_the_jump_that_go_leaves_are_removed() {
     let found = read(output).remove(0);
     let expected = "*nat\n-D POSTROUTING -m comment --comment \"flanneld masq\" -j FLANNEL-POSTRTG\n\
                     -X FLANNEL-POSTRTG\nCOMMIT\n";
-    assert_eq!(script(&found, &edits(&scope(&wish(System::Nftables)), None, Some(&found))), expected);
+    assert_eq!(script(&found, &edits(&scope(&spec(System::Nftables)), None, Some(&found))), expected);
 }
 
 #[test]
@@ -51,13 +51,13 @@ fn a_chain_that_somebody_else_uses_stays() {
     let found = read(output).remove(0);
     let expected = "*nat\n-D FLANNEL-POSTRTG -m mark --mark 0x4000/0x4000 -m comment --comment \"flanneld masq\" \
                     -j RETURN\nCOMMIT\n";
-    assert_eq!(script(&found, &edits(&scope(&wish(System::Nftables)), None, Some(&found))), expected);
+    assert_eq!(script(&found, &edits(&scope(&spec(System::Nftables)), None, Some(&found))), expected);
 }
 
 #[test]
 fn two_daemons_share_chains_and_neither_undoes_the_other() {
     for system in SYSTEMS {
-        let (first, second) = (wish(system), other_wish(system));
+        let (first, second) = (spec(system), other_wish(system));
         let shared = settle(&second, &settle(&first, &[]));
         assert_eq!(observed(&scope(&first), &shared), desired(&first), "{system}");
         assert_eq!(observed(&scope(&second), &shared), desired(&second), "{system}");
@@ -76,7 +76,7 @@ fn rules_of_a_network_that_was_served_before_go_with_it() {
     for system in SYSTEMS {
         let old = other_wish(system);
         let found = settle(&old, &[]);
-        let mut now = wish(system);
+        let mut now = spec(system);
         now.instance = old.instance.clone();
         now.networks.v6 = None;
         let mut scope = scope(&now);
@@ -100,8 +100,8 @@ fn rules_of_a_network_that_was_served_before_go_with_it() {
 #[test]
 fn features_that_are_switched_off_leave_nothing_behind() {
     for system in SYSTEMS {
-        let found = settle(&wish(system), &[]);
-        let mut off = wish(system);
+        let found = settle(&spec(system), &[]);
+        let mut off = spec(system);
         (off.forward, off.masquerade, off.untracked) = (false, Default::default(), Default::default());
         let after = settle(&off, &found);
         assert!(after.iter().all(|table| table.rules().next().is_none()));

@@ -11,7 +11,7 @@ use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::rules::edit::{applied, edits};
 use flannel_plan::rules::found::FoundTable;
 use flannel_plan::rules::observed::RuleScope;
-use flannel_plan::rules::wish::{PodNet, Tunnel, Wish, desired};
+use flannel_plan::rules::spec::{PodNet, Spec, Tunnel, desired};
 use flannel_plan::rules::{RuleTable, SourcePorts, System};
 use ipnet::IpNet;
 
@@ -23,9 +23,9 @@ fn net(text: &str) -> IpNet {
 }
 
 /// Both families, everything switched on.
-fn wish(system: System) -> Wish {
+fn spec(system: System) -> Spec {
     let pods = |cluster, node| PodNet { cluster: net(cluster), node: net(node) };
-    Wish {
+    Spec {
         system,
         instance: INSTANCE.into(),
         networks: ByFamily {
@@ -33,7 +33,7 @@ fn wish(system: System) -> Wish {
             v6: Some(pods("fd00:244::/48", "fd00:244:0:1::/64")),
         },
         masquerade: ByFamily { v4: Some(SourcePorts::Randomised), v6: Some(SourcePorts::Randomised) },
-        keep_source: vec![],
+        non_masquerade_cidrs: vec![],
         forward: true,
         untracked: ByFamily {
             v4: Some(Tunnel { port: 8472, vni: 1 }),
@@ -43,30 +43,30 @@ fn wish(system: System) -> Wish {
 }
 
 /// A second daemon of the same host.
-fn other_wish(system: System) -> Wish {
+fn other_wish(system: System) -> Spec {
     let pods = |cluster, node| PodNet { cluster: net(cluster), node: net(node) };
-    Wish {
+    Spec {
         instance: "/run/flannel/blue.env".into(),
         networks: ByFamily { v4: Some(pods("10.99.0.0/16", "10.99.7.0/24")), v6: None },
         untracked: ByFamily { v4: Some(Tunnel { port: 8473, vni: 7 }), v6: None },
-        ..wish(system)
+        ..spec(system)
     }
 }
 
-fn scope(wish: &Wish) -> RuleScope {
-    let networks = wish.networks.iter().map(|(_, net)| net.cluster).collect();
-    RuleScope { instance: wish.instance.clone(), networks, former: vec![] }
+fn scope(spec: &Spec) -> RuleScope {
+    let networks = spec.networks.iter().map(|(_, net)| net.cluster).collect();
+    RuleScope { instance: spec.instance.clone(), networks, former: vec![] }
 }
 
 /// Makes every table what a wish wants, starting from what was found; the way of the kernel.
-fn settle(wish: &Wish, found: &[FoundTable]) -> Vec<FoundTable> {
-    let want = desired(wish);
+fn settle(spec: &Spec, found: &[FoundTable]) -> Vec<FoundTable> {
+    let want = desired(spec);
     let ids = want.iter().map(|table| &table.id).chain(found.iter().map(|table| &table.id));
     let ids: std::collections::BTreeSet<_> = ids.collect();
     let made = ids.into_iter().filter_map(|id| {
         let have = found.iter().find(|table| table.id == *id);
-        let edits = edits(&scope(wish), want.iter().find(|table| table.id == *id), have);
-        applied(&scope(wish), have, id, &edits)
+        let edits = edits(&scope(spec), want.iter().find(|table| table.id == *id), have);
+        applied(&scope(spec), have, id, &edits)
     });
     made.collect()
 }

@@ -4,10 +4,10 @@ use flannel_plan::family::Family;
 use flannel_plan::rules::edit::edits;
 use flannel_plan::rules::iptables::{CutOff, Saved, rule, saved, script, text};
 use flannel_plan::rules::observed::observed;
-use flannel_plan::rules::wish::desired;
+use flannel_plan::rules::spec::desired;
 use flannel_plan::rules::{Action, Is, Match, Rule, SourcePorts, System};
 
-use crate::{net, scope, table, wish};
+use crate::{net, scope, spec, table};
 
 fn read(output: &str) -> Result<Saved, CutOff> {
     saved(System::IptablesLegacy, Family::V4, output)
@@ -94,10 +94,10 @@ fn a_table_that_could_not_be_printed_is_named_and_not_empty() {
 
 #[test]
 fn a_script_makes_everything_where_there_is_nothing() {
-    let wish = wish(System::IptablesLegacy);
-    let want = desired(&wish);
+    let spec = spec(System::IptablesLegacy);
+    let want = desired(&spec);
     let nat = table(&want, Family::V4, "nat");
-    let edits = edits(&scope(&wish), Some(nat), None);
+    let edits = edits(&scope(&spec), Some(nat), None);
     let found = flannel_plan::rules::found::FoundTable::empty(nat.id.clone());
     let expected = r#"*nat
 -N FLANNEL-POSTRTG
@@ -115,9 +115,9 @@ COMMIT
 
 #[test]
 fn tunnel_packets_to_this_host_and_from_it_are_not_tracked() {
-    let mut wish = wish(System::IptablesNft);
-    wish.untracked.v6.as_mut().unwrap().vni = 0xff_ffff;
-    let tables = desired(&wish);
+    let mut spec = spec(System::IptablesNft);
+    spec.untracked.v6.as_mut().unwrap().vni = 0xff_ffff;
+    let tables = desired(&spec);
     let rules = |family| -> Vec<String> {
         let raw = table(&tables, family, "raw");
         raw.chains.iter().flat_map(|chain| chain.rules.iter().map(text)).collect()
@@ -134,7 +134,7 @@ fn tunnel_packets_to_this_host_and_from_it_are_not_tracked() {
 
 #[test]
 fn a_script_deletes_by_words_and_only_what_is_ours() {
-    let wish = wish(System::IptablesLegacy);
+    let spec = spec(System::IptablesLegacy);
     let output = r#"*filter
 :FORWARD DROP [0:0]
 :FLANNEL-FWD - [0:0]
@@ -147,7 +147,7 @@ fn a_script_deletes_by_words_and_only_what_is_ours() {
 COMMIT
 "#;
     let found = read(output).unwrap().tables.remove(0);
-    let want = desired(&wish);
+    let want = desired(&spec);
     let filter = table(&want, Family::V4, "filter");
     let expected = r#"*filter
 -D FLANNEL-FWD -d 10.244.0.0/16 -m comment --comment "flanneld forward" -j ACCEPT
@@ -157,9 +157,9 @@ COMMIT
 -D FORWARD -s 10.244.0.0/16 -m comment --comment "flanneld forward" -j ACCEPT
 COMMIT
 "#;
-    assert_eq!(script(&found, &edits(&scope(&wish), Some(filter), Some(&found))), expected);
+    assert_eq!(script(&found, &edits(&scope(&spec), Some(filter), Some(&found))), expected);
     let words = "rules iptables-legacy filter FLANNEL-FWD 1 (a rule of somebody else is first in FLANNEL-FWD: \
                  -s 192.0.2.0/24 -j DROP, 2 rules of FORWARD lead to FLANNEL-FWD, \
                  1 rules of an old flannel are in FORWARD)";
-    assert_eq!(observed(&scope(&wish), &[found])[0].to_string(), words);
+    assert_eq!(observed(&scope(&spec), &[found])[0].to_string(), words);
 }

@@ -11,7 +11,7 @@ use flannel_plan::rules::iptables::saved;
 use ipnet::IpNet;
 use proptest::prelude::*;
 
-use crate::{SYSTEMS, net, settle, wish};
+use crate::{SYSTEMS, net, settle, spec};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -68,8 +68,8 @@ fn packets() -> Vec<(String, Packet, Fate)> {
 fn with_policies(mut tables: Vec<FoundTable>) -> Vec<FoundTable> {
     let empty = "*nat\n:POSTROUTING ACCEPT [0:0]\nCOMMIT\n";
     let base = saved(System::IptablesNft, Family::V4, empty).unwrap().tables[0].chains[0].base;
-    let entrances = tables.iter_mut().flat_map(|table| &mut table.chains);
-    entrances.filter(|chain| &*chain.name == "POSTROUTING").for_each(|chain| chain.base = base);
+    let base_chains = tables.iter_mut().flat_map(|table| &mut table.chains);
+    base_chains.filter(|chain| &*chain.name == "POSTROUTING").for_each(|chain| chain.base = base);
     tables
 }
 
@@ -77,7 +77,7 @@ fn with_policies(mut tables: Vec<FoundTable>) -> Vec<FoundTable> {
 fn sixty_packets_get_the_same_source_in_every_system() {
     assert_eq!(packets().len(), 60);
     for system in SYSTEMS {
-        let tables = with_policies(settle(&wish(system), &[]));
+        let tables = with_policies(settle(&spec(system), &[]));
         for (name, packet, fate) in packets() {
             let explanation = explain_snat(&tables, &packet);
             assert_eq!((explanation.fate, explanation.is_certain()), (fate, true), "{system}: {name}");
@@ -88,9 +88,9 @@ fn sixty_packets_get_the_same_source_in_every_system() {
 #[test]
 fn without_masquerade_every_source_is_kept() {
     for system in SYSTEMS {
-        let mut wish = wish(system);
-        wish.masquerade = Default::default();
-        let tables = with_policies(settle(&wish, &[]));
+        let mut spec = spec(system);
+        spec.masquerade = Default::default();
+        let tables = with_policies(settle(&spec, &[]));
         for (name, packet, _) in packets() {
             assert_eq!(explain_snat(&tables, &packet).fate, Fate::Kept, "{system}: {name}");
         }
@@ -100,10 +100,10 @@ fn without_masquerade_every_source_is_kept() {
 #[test]
 fn pods_keep_their_address_to_networks_that_are_not_to_be_masqueraded() {
     for system in SYSTEMS {
-        let mut wish = wish(system);
-        wish.keep_source =
+        let mut spec = spec(system);
+        spec.non_masquerade_cidrs =
             vec![net("198.51.100.0/24"), net("10.0.0.0/8"), net("10.1.0.0/16"), net("2001:db8::/32")];
-        let tables = with_policies(settle(&wish, &[]));
+        let tables = with_policies(settle(&spec, &[]));
         let fate = |from, to| explain_snat(&tables, &packet(from, to, 0)).fate;
         assert_eq!(fate("10.244.1.5", "198.51.100.9"), Fate::Kept, "{system}");
         assert_eq!(fate("10.244.1.5", "10.0.0.21"), Fate::Kept, "{system}");
@@ -116,7 +116,7 @@ fn pods_keep_their_address_to_networks_that_are_not_to_be_masqueraded() {
 
 #[test]
 fn the_words_name_the_rule_and_what_it_is_for() {
-    let tables = with_policies(settle(&wish(System::IptablesNft), &[]));
+    let tables = with_policies(settle(&spec(System::IptablesNft), &[]));
     let explanation = explain_snat(&tables, &packet("10.244.1.5", "198.51.100.9", 0));
     let expected = "A packet from 10.244.1.5 to 198.51.100.9 gets the node's address (masquerade).
   Decided by rule 5 of FLANNEL-POSTRTG in iptables nat: -s 10.244.0.0/16 ! -d 224.0.0.0/4 -m comment --comment \"flanneld masq\" -j MASQUERADE --random-fully
@@ -182,9 +182,9 @@ proptest! {
         source in address(), destination in address(), mark in any::<u32>(), kept in prop::collection::vec(address(), 0..3)
     ) {
         let fates = SYSTEMS.map(|system| {
-            let mut wish = wish(system);
-            wish.keep_source = kept.iter().map(|ip| IpNet::new(*ip, 20).unwrap()).collect();
-            let tables = with_policies(settle(&wish, &[]));
+            let mut spec = spec(system);
+            spec.non_masquerade_cidrs = kept.iter().map(|ip| IpNet::new(*ip, 20).unwrap()).collect();
+            let tables = with_policies(settle(&spec, &[]));
             let packet = Packet { source, destination, protocol: None, port: None, mark, out_link: None, to_host: None };
             explain_snat(&tables, &packet).fate
         });

@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use flannel_kernel::fake::Fake;
 use flannel_plan::backend::BackendError;
-use flannel_plan::look::RouteFact;
+use flannel_plan::observation::RouteFact;
 use flannel_plan::report::Repair;
 use flannel_plan::state::{PROTOCOL_BOOT, Route, RouteKind};
 

@@ -3,7 +3,7 @@ use std::borrow::Cow;
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::firewall::Firewall;
 use flannel_plan::report::Repair;
-use flannel_plan::rules::found::{Blind, RuleLook};
+use flannel_plan::rules::found::{RuleObservation, Unreadable};
 use flannel_plan::rules::{SourcePorts, System};
 
 use super::*;
@@ -88,8 +88,8 @@ fn rules_are_named_with_their_place_and_what_cannot_be_seen_is_noted() {
     assert!(text.contains("objects    all 8 as they should be\n"), "{text}");
 
     let why = "Operation not permitted".to_owned();
-    let blind = Blind { system: System::Nftables, family: Family::V4, table: None, why };
-    kernel.now.rules = RuleLook { tables: vec![], blind: vec![blind] };
+    let unreadable = Unreadable { system: System::Nftables, family: Family::V4, table: None, why };
+    kernel.now.rules = RuleObservation { tables: vec![], unreadable: vec![unreadable] };
     let text = page(&node_status(&evidence(&inputs, &mut kernel)), Limits::USUAL);
     let note = "! rules nftables ip flannel-ipv4 cannot be looked at: Operation not permitted\n";
     assert!(text.starts_with("w1 is ready\n") && text.contains(note), "{text}");

@@ -14,8 +14,8 @@ use flannel_plan::device_in_the_way::{in_the_way, untried};
 use flannel_plan::family::ByFamily;
 use flannel_plan::firewall::Firewall;
 use flannel_plan::lease::Announcement;
-use flannel_plan::look::{Look, Scope};
 use flannel_plan::mac::Mac;
+use flannel_plan::observation::{Observation, Scope};
 use flannel_plan::underlay::{self, Choice, Host, NoUnderlay, Underlay};
 use tracing::warn;
 
@@ -29,7 +29,7 @@ pub(super) struct Seen {
     pub(super) in_force: InForce,
     pub(super) scope: Scope,
     pub(super) firewall: Firewall,
-    pub(super) look: Look,
+    pub(super) observation: Observation,
 }
 
 /// The store's net-conf is not followed now.
@@ -116,16 +116,16 @@ impl<K: Kernel> Daemon<K> {
     fn see(&mut self, in_force: InForce, urgent: Option<Urgent>, now: Instant) -> Result<Seen, NotYet> {
         let mut firewall = self.firewall(&in_force.config, now);
         let mut scope = Scope { system: firewall.system, ..self.scope(&in_force) };
-        let mut look = match urgent {
-            Some(urgent) => self.parts.kernel.look_unless(&scope, urgent)?,
-            None => self.parts.kernel.look(&scope)?,
+        let mut observation = match urgent {
+            Some(urgent) => self.parts.kernel.observe_unless(&scope, urgent)?,
+            None => self.parts.kernel.observe(&scope)?,
         };
-        if !self.rule_means.bears(&look.rules) {
+        if !self.firewall_backend.bears(&observation.rules) {
             firewall = self.firewall(&in_force.config, now);
             scope.system = firewall.system;
-            look = self.parts.kernel.look(&scope)?;
+            observation = self.parts.kernel.observe(&scope)?;
         }
-        Ok(Seen { in_force, scope, firewall, look })
+        Ok(Seen { in_force, scope, firewall, observation })
     }
 
     /// Whether this node can follow the store's net-conf; gives it back, with the lease, if so.
@@ -138,15 +138,15 @@ impl<K: Kernel> Daemon<K> {
     ) -> Result<InForce, Held> {
         let consequences = self.consequences(&told, &seen.in_force)?;
         let scope = self.scope(&told);
-        let choice = self.choose(&told, snapshot, (&scope, &seen.look)).map_err(NotYet::from)?;
+        let choice = self.choose(&told, snapshot, (&scope, &seen.observation)).map_err(NotYet::from)?;
         let heir = InForce { own: told.own.clone().or_else(|| seen.in_force.own.clone()), ..told.clone() };
-        let (announcement, macs) = self.announce(&heir, snapshot, &choice.underlay, &seen.look)?;
+        let (announcement, macs) = self.announce(&heir, snapshot, &choice.underlay, &seen.observation)?;
         let devices = backend::tunnels(&told.config, &self.parts.node, &choice.underlay, &macs);
         let devices = devices.map_err(NotYet::from)?;
-        if let Some(device) = in_the_way(&devices, &scope, &seen.look) {
+        if let Some(device) = in_the_way(&devices, &scope, &seen.observation) {
             return Err(Held::because(&device.to_string()));
         }
-        let untried = untried(&devices, &scope, &seen.look);
+        let untried = untried(&devices, &scope, &seen.observation);
         if let Some(why) = self.trial.failure(&untried, &mut self.parts.kernel, now) {
             return Err(Held::because(&why));
         }
@@ -174,15 +174,15 @@ impl<K: Kernel> Daemon<K> {
         &self,
         in_force: &InForce,
         snapshot: &Snapshot,
-        (scope, look): (&Scope, &Look),
+        (scope, observation): (&Scope, &Observation),
     ) -> Result<Choice, NoUnderlay> {
         let (options, config) = (&self.parts.options, &in_force.config);
         let wished = Wished { options, config, public: &snapshot.public };
         let own = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
-        let host = Host { look, links: &scope.links, networks: &config.networks, own };
+        let host = Host { observation, links: &scope.links, networks: &config.networks, own };
         let earlier = || {
             let own = snapshot.own.as_deref().or(in_force.own.as_ref());
-            let leased = own.and_then(|own| underlay::announced_from(&own.announcement.public, look));
+            let leased = own.and_then(|own| underlay::announced_from(&own.announcement.public, observation));
             leased.or_else(|| self.parts.before.underlay.clone())
         };
         let current = self.underlay.clone().or_else(earlier);
@@ -195,10 +195,10 @@ impl<K: Kernel> Daemon<K> {
         in_force: &InForce,
         snapshot: &Snapshot,
         underlay: &Underlay,
-        look: &Look,
+        observation: &Observation,
     ) -> Result<(Announcement, ByFamily<Mac>), NotYet> {
         let heritage = in_force.own.as_ref().or_else(|| gather::inherited_lease(snapshot, underlay));
-        let macs = self.identity.macs(&in_force.config, heritage, look)?;
+        let macs = self.identity.macs(&in_force.config, heritage, observation)?;
         Ok((backend::announce(&in_force.config, underlay, &macs)?, macs))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{PoisonError, RwLock};
 use flannel_kernel::watch::{Interest, OwnEntry};
 use flannel_plan::diff::Change;
 use flannel_plan::link_name::LinkName;
-use flannel_plan::look::Scope;
+use flannel_plan::observation::Scope;
 use flannel_plan::state::Item;
 
 /// The devices and networks of a scope, and the device below, if it is certain.

@@ -9,7 +9,7 @@ use flannel_kernel::firewall::masq_agent::{AgentFirewall, Depth, Difference};
 use flannel_kernel::firewall::rules::Rules;
 use flannel_plan::family::ByFamily;
 use flannel_plan::masq_agent::config::AgentConfig;
-use flannel_plan::masq_agent::wish::AgentWish;
+use flannel_plan::masq_agent::spec::AgentSpec;
 use flannel_plan::rules::SourcePorts;
 use flannel_plan::rules::tools::Tools;
 use flannel_plan::state::Key;
@@ -19,7 +19,7 @@ use super::file::{self, Followed, News, Said};
 use super::flags::AgentOptions;
 use crate::culprits::{Kinds, Suspects};
 use crate::damper::{Advice, Damper};
-use crate::trust::Trust;
+use crate::fast_path::FastPath;
 use crate::wake::{Alarm, Wake};
 
 /// What a host without any way to keep rules is told.
@@ -62,7 +62,7 @@ impl Agent {
             let begun = Instant::now();
             let depth = if begun >= thorough { Depth::Thorough } else { Depth::Usual };
             self.pass(depth, begun);
-            alarm.note_pass(begun.elapsed(), 1, &Trust::default());
+            alarm.note_pass(begun.elapsed(), 1, &FastPath::default());
             if depth == Depth::Thorough {
                 thorough = begun + self.resync();
             }
@@ -94,8 +94,8 @@ impl Agent {
         let config = self.followed.said().map(|said| said.config().clone());
         // Before the first good file nothing is touched: what an earlier run left is better than a guess.
         if let Some(config) = config {
-            match wish(&self.options, &self.tools, config) {
-                Some(wish) => self.keep(&wish, depth, (cause, now), &mut troubles),
+            match spec(&self.options, &self.tools, config) {
+                Some(spec) => self.keep(&spec, depth, (cause, now), &mut troubles),
                 None => {
                     self.tools = Rules::open().tools(&self.options.families);
                     troubles.push(NO_TOOLS.to_owned());
@@ -109,7 +109,7 @@ impl Agent {
     /// Makes the rules what they should be.
     fn keep(
         &mut self,
-        wish: &AgentWish,
+        spec: &AgentSpec,
         depth: Depth,
         (cause, now): (Cause, Instant),
         troubles: &mut Vec<String>,
@@ -117,15 +117,15 @@ impl Agent {
         // A new configuration may choose another system, which leaves something in any of them.
         let depth = if cause == Cause::Config { Depth::Thorough } else { depth };
         self.suspects.hear();
-        let look = self.firewall.look(wish, depth);
-        troubles.extend(look.blind);
+        let observation = self.firewall.observe(spec, depth);
+        troubles.extend(observation.unreadable);
         let due: Vec<Difference> =
-            look.differences.into_iter().filter(|it| self.may_mend(it, cause, now)).collect();
+            observation.differences.into_iter().filter(|it| self.may_mend(it, cause, now)).collect();
         if due.is_empty() {
             debug!("the rules are as they should be");
             return;
         }
-        let failures = self.firewall.apply(wish, &due);
+        let failures = self.firewall.apply(spec, &due);
         troubles.extend(failures.iter().map(ToString::to_string));
         let by = self
             .suspects
@@ -191,7 +191,7 @@ impl Agent {
 }
 
 /// The rules that a configuration asks for on a host with these tools; none if it has none.
-pub fn wish(options: &AgentOptions, tools: &Tools, config: AgentConfig) -> Option<AgentWish> {
+pub fn spec(options: &AgentOptions, tools: &Tools, config: AgentConfig) -> Option<AgentSpec> {
     let nftables = config.nftables.unwrap_or(options.nftables);
     let system = tools.choose(nftables).ok()?.system;
     let mut source_ports = ByFamily::default();
@@ -201,5 +201,5 @@ pub fn wish(options: &AgentOptions, tools: &Tools, config: AgentConfig) -> Optio
         *source_ports.slot(*family) = Some(ports);
     }
     let (chain, to_ports) = (options.chain.as_str().into(), options.to_ports.clone());
-    Some(AgentWish { system, chain, source_ports, to_ports, config })
+    Some(AgentSpec { system, chain, source_ports, to_ports, config })
 }

@@ -31,7 +31,7 @@ pub fn start(file: &Path, bell: Bell) {
                 warn!(file = %file.display(), %error, way_out, "the file cannot be watched: it is read every second");
             }
             thread::sleep(PAUSE);
-            bell.ring(Wake::Look);
+            bell.ring(Wake::Observation);
         }
     };
     if let Err(error) = thread::Builder::new().name("file-watch".into()).spawn(work) {
@@ -44,7 +44,7 @@ fn watch(file: &Path, bell: &Bell) -> Result<Infallible, Errno> {
     loop {
         let (watch, reach) = begin(file)?;
         // What happened before the watch began is seen now.
-        bell.ring(Wake::Look);
+        bell.ring(Wake::Observation);
         ring_until_gone(&watch, reach, bell)?;
     }
 }
@@ -110,6 +110,6 @@ fn ring_until_gone(watch: &OwnedFd, reach: Reach, bell: &Bell) -> Result<(), Err
         if reach == Reach::Part || event.events().intersects(gone | replaced) {
             return Ok(());
         }
-        bell.ring(Wake::Look);
+        bell.ring(Wake::Observation);
     }
 }

@@ -7,7 +7,7 @@ use flannel_kernel::firewall::masq_agent::{AgentFirewall, Depth};
 use flannel_kernel::firewall::rules::Rules;
 use flannel_plan::masq_agent::config::AgentConfig;
 
-use super::agent::{NO_TOOLS, wish};
+use super::agent::{NO_TOOLS, spec};
 use super::file::{self, Said};
 use super::flags::AgentOptions;
 use crate::exit;
@@ -31,18 +31,18 @@ fn status(options: &AgentOptions) -> (bool, String) {
     };
     text += &keeps(&config);
     let tools = Rules::open().tools(&options.families);
-    let Some(wish) = wish(options, &tools, config) else {
+    let Some(spec) = spec(options, &tools, config) else {
         return (false, format!("{text}rules  {NO_TOOLS}\n"));
     };
-    let look = AgentFirewall::open().look(&wish, Depth::Thorough);
-    let is_well = look.differences.is_empty() && look.blind.is_empty();
+    let observation = AgentFirewall::open().observe(&spec, Depth::Thorough);
+    let is_well = observation.differences.is_empty() && observation.unreadable.is_empty();
     if is_well {
-        _ = writeln!(text, "rules  {}, chain {}: as they should be", wish.system, wish.chain);
+        _ = writeln!(text, "rules  {}, chain {}: as they should be", spec.system, spec.chain);
     }
-    for difference in &look.differences {
+    for difference in &observation.differences {
         _ = writeln!(text, "rules  {}: {}", difference.id, difference.words.join(", "));
     }
-    look.blind.iter().for_each(|why| _ = writeln!(text, "rules  cannot be seen: {why}"));
+    observation.unreadable.iter().for_each(|why| _ = writeln!(text, "rules  cannot be seen: {why}"));
     (is_well, text)
 }
 

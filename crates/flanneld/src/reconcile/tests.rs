@@ -1,13 +1,13 @@
 //! The loop body on a kernel in memory.
 
-use flannel_kernel::Refusal;
+use flannel_kernel::NetlinkError;
 use flannel_kernel::fake::Fake;
 use flannel_plan::desired::{self, plan};
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::firewall::Firewall;
 use flannel_plan::inputs::Inputs;
-use flannel_plan::look::{LinkFact, Look};
-use flannel_plan::rules::found::Blind;
+use flannel_plan::observation::{LinkFact, Observation};
+use flannel_plan::rules::found::Unreadable;
 use flannel_plan::rules::{SourcePorts, System, TableId};
 use flannel_plan::state::LinkKind;
 
@@ -26,7 +26,7 @@ fn eth0() -> LinkFact {
 }
 
 fn empty() -> Fake {
-    Fake::new(Look { links: vec![eth0()], ..Look::default() })
+    Fake::new(Observation { links: vec![eth0()], ..Observation::default() })
 }
 
 fn settle_on(kernel: &mut Fake, admit: &mut impl FnMut(&Change) -> Admission) -> Settlement {
@@ -39,7 +39,7 @@ fn settle_for(
     admit: &mut impl FnMut(&Change) -> Admission,
 ) -> Settlement {
     let scope = desired::scope(&inputs.node, &inputs.config, &inputs.own.subnets, &[]);
-    let observed = ownership::observed(&scope, &kernel.look(&scope).unwrap());
+    let observed = ownership::observed(&scope, &kernel.observe(&scope).unwrap());
     settle(&plan(inputs).unwrap(), &scope, observed, kernel, admit).unwrap()
 }
 
@@ -47,8 +47,8 @@ fn all(_: &Change) -> Admission {
     Admission::Made
 }
 
-fn refused() -> Refusal {
-    Refusal { errno: rustix::io::Errno::INVAL, message: None }
+fn refused() -> NetlinkError {
+    NetlinkError { errno: rustix::io::Errno::INVAL, message: None }
 }
 
 fn key_of(kind: &str) -> Key {
@@ -153,7 +153,7 @@ fn nothing_is_put_on_a_device_of_our_name_that_is_not_ours() {
     let mut bridge = eth0();
     bridge.link.name = "flannel.1".parse().unwrap();
     bridge.link.kind = LinkKind::Other("bridge".into());
-    let mut kernel = Fake::new(Look { links: vec![eth0(), bridge], ..Look::default() });
+    let mut kernel = Fake::new(Observation { links: vec![eth0(), bridge], ..Observation::default() });
     let before = kernel.now.clone();
     let end = settle_on(&mut kernel, &mut all);
     let why = "link flannel.1 up mac 02:00:00:00:00:e0 mtu 1500 bridge is not ours: \
@@ -197,7 +197,7 @@ fn settle_rules(kernel: &mut Fake) -> Settlement {
     let inputs = with_rules();
     let scope = desired::scope(&inputs.node, &inputs.config, &inputs.own.subnets, &[]);
     let scope = Scope { system: inputs.firewall.system, ..scope };
-    let observed = ownership::observed(&scope, &kernel.look(&scope).unwrap());
+    let observed = ownership::observed(&scope, &kernel.observe(&scope).unwrap());
     settle(&plan(&inputs).unwrap(), &scope, observed, kernel, &mut all).unwrap()
 }
 
@@ -231,16 +231,16 @@ fn a_node_without_its_rules_is_not_wired_but_untracked_packets_are_no_condition(
 fn what_cannot_be_looked_at_is_left_as_it_is_and_named() {
     let mut kernel = empty();
     let (system, family) = (System::IptablesNft, Family::V4);
-    let blind = Blind { system, family, table: Some("nat".into()), why: "it is foggy".to_owned() };
-    let elsewhere = Blind { system: System::IptablesLegacy, table: None, ..blind.clone() };
-    kernel.now.rules.blind = vec![blind, elsewhere];
+    let unreadable = Unreadable { system, family, table: Some("nat".into()), why: "it is foggy".to_owned() };
+    let elsewhere = Unreadable { system: System::IptablesLegacy, table: None, ..unreadable.clone() };
+    kernel.now.rules.unreadable = vec![unreadable, elsewhere];
     let end = settle_rules(&mut kernel);
     assert!(!end.is_wired() && kernel.now.files.is_empty());
     assert_eq!(end.left, BTreeSet::from([rules_of("nat"), key_of("file")]));
     let why = "rules iptables nat cannot be looked at: it is foggy";
     assert_eq!(end.failures, [Trouble { key: rules_of("nat"), why: why.to_owned() }]);
     assert_eq!(end.unseen, ["rules of IPv4 in iptables (legacy) cannot be looked at: it is foggy"]);
-    kernel.now.rules.blind.clear();
+    kernel.now.rules.unreadable.clear();
     let end = settle_rules(&mut kernel);
     assert_eq!((kinds(&end.done), end.is_wired()), (vec!["rules", "file"], true));
 }

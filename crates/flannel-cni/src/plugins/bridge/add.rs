@@ -130,11 +130,11 @@ impl Adding<'_> {
 
     /// Waits until the bridge passes the pod's packets on; the port as it is then.
     fn wait_for_port(&mut self, port: &Device) -> Result<Device, CniError> {
-        let look = match self.config.inside {
+        let observation = match self.config.inside {
             Inside::Raised => self.host.wait_for_up(port.index, PORT_LIMIT),
             Inside::Untouched => self.host.device_at(port.index),
         };
-        let found = look.map_err(host::refused(format_args!("failed to lookup {:?}", port.name)))?;
+        let found = observation.map_err(host::refused(format_args!("failed to lookup {:?}", port.name)))?;
         let found = found.ok_or_else(|| CniError::internal(format!("somebody removed {}", port.name)))?;
         if self.config.inside == Inside::Raised && found.state != OperState::UP {
             return Err(CniError::internal(format!("bridge port in error state: {}", found.state)));

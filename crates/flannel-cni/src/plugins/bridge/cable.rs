@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 
-use flannel_kernel::Refusal;
+use flannel_kernel::NetlinkError;
 use flannel_kernel::bridge::{Port, PortVlans};
 use flannel_kernel::stack::{Device, Stack};
 use flannel_kernel::sysctl;
@@ -159,7 +159,7 @@ fn lay_vlan_cable(
 }
 
 fn plug_in(host: &mut Stack, bridge: &Device, port: LinkName, vlans: &PortVlans) -> Result<(), CniError> {
-    let failed = |why: Refusal| CniError::internal(why.to_string());
+    let failed = |why: NetlinkError| CniError::internal(why.to_string());
     let found = host.device(port).map_err(failed)?;
     let found = found.ok_or_else(|| CniError::internal(format!("somebody removed {port}")))?;
     refuse_routers(port);

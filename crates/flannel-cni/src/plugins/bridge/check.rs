@@ -5,7 +5,7 @@ use std::path::Path;
 use flannel_kernel::Linux;
 use flannel_kernel::netns::visit;
 use flannel_plan::link_name::LinkName;
-use flannel_plan::look::Scope;
+use flannel_plan::observation::Scope;
 
 use super::config::Config;
 use super::{host, request_to_ipam};
@@ -43,10 +43,11 @@ fn look_inside(ifname: &str) -> Result<Found, CniError> {
     let Ok(name) = ifname.parse::<LinkName>() else { return Ok(Found::default()) };
     let failed = |why: String| CniError::internal(format!("cannot look into the container: {why}"));
     let pod = host::open()?.device(name).map_err(|why| failed(why.to_string()))?;
-    let look = Linux::open().and_then(|mut kernel| kernel.look_without_rules(&Scope::default()));
-    let look = look.map_err(|why| failed(why.to_string()))?;
-    let addresses = look.addresses.iter().filter(|fact| fact.link == name).map(|fact| fact.address).collect();
-    Ok(Found { pod, addresses, routes: look.routes, ..Found::default() })
+    let observation = Linux::open().and_then(|mut kernel| kernel.observe_without_rules(&Scope::default()));
+    let observation = observation.map_err(|why| failed(why.to_string()))?;
+    let addresses =
+        observation.addresses.iter().filter(|fact| fact.link == name).map(|fact| fact.address).collect();
+    Ok(Found { pod, addresses, routes: observation.routes, ..Found::default() })
 }
 
 fn look_at_host(promise: &Promise, found: &mut Found) -> Result<(), CniError> {

@@ -71,7 +71,7 @@ fn stale(found: &[IpNet], wanted: &[IpNet], missing: &[IpNet]) -> Vec<IpNet> {
 }
 
 /// Whether anything but the new pod is on the bridge: nobody here knows its address.
-fn is_used(host: &mut Stack, place: &Place) -> Result<bool, flannel_kernel::Refusal> {
+fn is_used(host: &mut Stack, place: &Place) -> Result<bool, flannel_kernel::NetlinkError> {
     let ports = host.ports(place.bridge.index)?;
     let own = [Some(place.port), place.device.peer];
     Ok(ports.iter().any(|port| !own.contains(&Some(port.index))))

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 
-use flannel_kernel::Refusal;
+use flannel_kernel::NetlinkError;
 use flannel_kernel::bridge::NewBridge;
 use flannel_kernel::stack::{Device, Stack};
 use flannel_kernel::sysctl;
@@ -22,7 +22,7 @@ pub(super) fn open() -> Result<Stack, CniError> {
 }
 
 /// An error of the kernel, with what was tried in front.
-pub(super) fn refused(tried: fmt::Arguments) -> impl FnOnce(Refusal) -> CniError {
+pub(super) fn refused(tried: fmt::Arguments) -> impl FnOnce(NetlinkError) -> CniError {
     let tried = tried.to_string();
     move |why| CniError::internal(format!("{tried}: {why}"))
 }
@@ -47,7 +47,7 @@ pub(super) fn random_mac() -> Result<Mac, CniError> {
 pub(super) fn ensure_bridge(host: &mut Stack, config: &Config) -> Result<Device, CniError> {
     let name = config.bridge;
     let failed = |why: String| CniError::internal(format!("failed to create bridge {name:?}: {why}"));
-    let refused = |why: Refusal| failed(why.to_string());
+    let refused = |why: NetlinkError| failed(why.to_string());
     let bridge = match host.device(name).map_err(refused)? {
         Some(found) => found,
         None => create_bridge(host, config)?,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flannel_kernel::Refusal;
+use flannel_kernel::NetlinkError;
 use flannel_kernel::stack::Stack;
 use flannel_kernel::sysctl;
 use flannel_kernel::wiring::{DeviceAddress, DoubleCheck, Doubt, Wiring};
@@ -58,7 +58,8 @@ fn switch_ipv6_on(ifname: LinkName) -> Result<(), CniError> {
 
 /// Waits until the kernel has asked the wire, and refuses an address that another has.
 fn settle(stack: &mut Stack, ifname: LinkName, device: u32) -> Result<(), CniError> {
-    let failed = |why: Refusal| CniError::internal(format!("cannot read the addresses of {ifname}: {why}"));
+    let failed =
+        |why: NetlinkError| CniError::internal(format!("cannot read the addresses of {ifname}: {why}"));
     let doubtful = stack.wait_for_addresses(device, DOUBT_LIMIT).map_err(failed)?;
     let Some(DeviceAddress { address, doubt }) = doubtful.first() else { return Ok(()) };
     Err(CniError::internal(match doubt {

@@ -3,7 +3,7 @@
 
 use std::io::Write;
 
-use flannel_kernel::Refusal;
+use flannel_kernel::NetlinkError;
 use flannel_kernel::stack::Stack;
 use flannel_plan::link_name::LinkName;
 use flannel_plan::subnet_env::SubnetEnv;
@@ -55,7 +55,7 @@ fn subnets(delegate: &Map<String, Value>) -> impl Iterator<Item = IpNet> {
     ranges.filter_map(|range| range.get("subnet")?.as_str()?.parse().ok())
 }
 
-fn remove(bridge: LinkName, subnets: &[IpNet]) -> Result<(), Refusal> {
+fn remove(bridge: LinkName, subnets: &[IpNet]) -> Result<(), NetlinkError> {
     let mut host = Stack::open()?;
     let Some(bridge) = host.device(bridge)?.filter(|found| &*found.kind == "bridge") else { return Ok(()) };
     for found in host.addresses(bridge.index)? {

@@ -8,7 +8,7 @@ use crate::error::CniError;
 
 /// Why a set gives no address.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum NoAddress {
     /// The container has one of the set already.
     Duplicate(IpAddr),
     /// The address that is wished is the router's.
@@ -19,7 +19,7 @@ pub enum Refusal {
     Exhausted,
 }
 
-impl Refusal {
+impl NoAddress {
     /// The refusal in the words that operators look for.
     pub fn explain(&self, set: &RangeSet, container_id: &str) -> CniError {
         CniError::internal(match self {
@@ -51,19 +51,19 @@ pub fn choose(
     set: &RangeSet,
     question: Question<'_>,
     is_taken: impl Fn(IpAddr) -> bool,
-) -> Result<(IpAddr, Range), Refusal> {
+) -> Result<(IpAddr, Range), NoAddress> {
     // That a wish cannot be met is the better answer where both are true, and the one that Go gives.
     let wish = question.wish.and_then(|wish| set.range_of(wish).map(|range| (wish, range)));
     match wish {
-        Some((wish, range)) if wish == range.gateway => return Err(Refusal::Gateway(wish)),
-        Some((wish, _)) if is_taken(wish) => return Err(Refusal::Taken(wish)),
+        Some((wish, range)) if wish == range.gateway => return Err(NoAddress::Gateway(wish)),
+        Some((wish, _)) if is_taken(wish) => return Err(NoAddress::Taken(wish)),
         _ => {}
     }
     if let Some(held) = question.held.iter().find(|held| set.range_of(**held).is_some()) {
-        return Err(Refusal::Duplicate(*held));
+        return Err(NoAddress::Duplicate(*held));
     }
     let free = || set.candidates(question.last).find(|(address, _)| !is_taken(*address));
-    let (address, range) = wish.or_else(free).ok_or(Refusal::Exhausted)?;
+    let (address, range) = wish.or_else(free).ok_or(NoAddress::Exhausted)?;
     Ok((address, *range))
 }
 

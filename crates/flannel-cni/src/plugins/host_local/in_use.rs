@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 
 use flannel_kernel::netns::{Namespace, NetnsError, run_inside};
 use flannel_kernel::stack::Stack;
-use flannel_kernel::{Linux, LookError, Refusal};
+use flannel_kernel::{Linux, NetlinkError, ObserveError};
 use flannel_plan::family::Family;
-use flannel_plan::look::{Look, Scope};
+use flannel_plan::observation::{Observation, Scope};
 use rustix::io::Errno;
 
 /// Where runtimes keep the names of namespaces, beside the folder of the container's own.
@@ -27,13 +27,13 @@ const HERE: &str = "/proc/thread-self/ns/net";
 pub enum InUseError {
     /// The host or a namespace cannot be looked at.
     #[error(transparent)]
-    Look(#[from] LookError),
+    Observation(#[from] ObserveError),
     /// A namespace cannot be entered.
     #[error(transparent)]
     Enter(#[from] NetnsError),
     /// The kernel does not tell its neighbours.
     #[error("cannot list neighbours: {0}")]
-    Neighbours(#[from] Refusal),
+    Neighbours(#[from] NetlinkError),
     /// The namespaces cannot be found.
     #[error("cannot find network namespaces: {0}")]
     Find(#[from] io::Error),
@@ -41,7 +41,7 @@ pub enum InUseError {
 
 /// The addresses in use; `netns` is the namespace of a container, beside which those of others are found.
 pub fn addresses(netns: Option<&Path>) -> Result<BTreeSet<IpAddr>, InUseError> {
-    let host = look()?;
+    let host = observe()?;
     // Collected, they would be sorted first, by another four kilobytes of program.
     let mut used = BTreeSet::new();
     used.extend(host.addresses.iter().map(|fact| fact.address.addr()));
@@ -51,8 +51,8 @@ pub fn addresses(netns: Option<&Path>) -> Result<BTreeSet<IpAddr>, InUseError> {
     );
     used.extend(Stack::open()?.neighbours()?);
     for namespace in others(netns)? {
-        match run_inside(&Namespace::AtPath(namespace), look) {
-            Ok(look) => used.extend(look?.addresses.iter().map(|fact| fact.address.addr())),
+        match run_inside(&Namespace::AtPath(namespace), observe) {
+            Ok(observation) => used.extend(observation?.addresses.iter().map(|fact| fact.address.addr())),
             Err(error) if is_gone(&error) => {}
             Err(error) => return Err(error.into()),
         }
@@ -60,8 +60,8 @@ pub fn addresses(netns: Option<&Path>) -> Result<BTreeSet<IpAddr>, InUseError> {
     Ok(used)
 }
 
-fn look() -> Result<Look, LookError> {
-    Linux::open()?.look_without_rules(&Scope::default())
+fn observe() -> Result<Observation, ObserveError> {
+    Linux::open()?.observe_without_rules(&Scope::default())
 }
 
 /// The process ended, the name was taken away, or it is the name of something else.

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use super::Family;
-use crate::netlink::Refusal;
+use crate::netlink::NetlinkError;
 
 const GET_INFO: i32 = 64;
 const GET_ENTRIES: i32 = 65;
@@ -27,7 +27,7 @@ pub(super) fn is_loaded(family: Family) -> bool {
 }
 
 /// The bytes of a table of this thread's namespace; none if nobody has used it.
-pub fn legacy_table(family: Family, table: &str) -> Result<Option<Vec<u8>>, Refusal> {
+pub fn legacy_table(family: Family, table: &str) -> Result<Option<Vec<u8>>, NetlinkError> {
     if !names(family).is_some_and(|names| names.lines().any(|name| name == table)) {
         return Ok(None);
     }

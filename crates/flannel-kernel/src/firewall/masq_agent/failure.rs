@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use flannel_plan::rules::TableId;
 
-use crate::Refusal;
+use crate::NetlinkError;
 use crate::firewall::iptables::IptablesError;
 use crate::firewall::nft::NftError;
 
@@ -19,7 +19,7 @@ pub enum AgentError {
     Iptables(Arc<IptablesError>),
     /// The tables of legacy iptables cannot be read.
     #[error("cannot read the tables of legacy iptables: {0}")]
-    Legacy(#[from] Refusal),
+    Legacy(#[from] NetlinkError),
     /// There are rules, or there should be, and no program for them.
     #[error("there is no program {0}")]
     NoProgram(&'static str),

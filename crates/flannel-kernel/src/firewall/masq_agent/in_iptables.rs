@@ -2,7 +2,7 @@
 //! what is left of them in nftables, which goes without a program.
 
 use flannel_plan::family::Family;
-use flannel_plan::masq_agent::iptables::{AgentFound, ENTRANCE, found, is_jump_by_comment};
+use flannel_plan::masq_agent::iptables::{AgentFound, BASE_CHAIN, found, is_jump_by_comment};
 use flannel_plan::rules::System;
 
 use super::{AgentError, family_of, left_over};
@@ -48,7 +48,7 @@ impl InIptables {
     }
 
     /// What is there of the agent.
-    pub(super) fn look(&mut self, nft: Option<&mut Nft>, chain: &str) -> Result<AgentFound, AgentError> {
+    pub(super) fn observe(&mut self, nft: Option<&mut Nft>, chain: &str) -> Result<AgentFound, AgentError> {
         // What changes between the mark and the reading is seen at the next look: the mark is the older one.
         let mark = self.mark(nft, chain)?;
         let found = match self.last.take() {
@@ -66,7 +66,7 @@ impl InIptables {
             (System::IptablesLegacy, _) => Ok(Some(Mark::Bytes(legacy::marks(family_of(self.family))?))),
             (_, None) => Ok(None),
             (_, Some(nft)) => {
-                let left = LeftInNft::look(nft, chain, self.family)?;
+                let left = LeftInNft::observe(nft, chain, self.family)?;
                 let numbers = |rules: &[Listed]| rules.iter().map(Listed::fingerprint).collect();
                 Ok(Some(Mark::Numbers(left.chain.as_deref().map(numbers), numbers(&left.leading))))
             }
@@ -110,21 +110,21 @@ pub(super) struct LeftInNft {
 impl LeftInNft {
     /// The same for a chain that is to go: reads the whole table if there is one, as others may use it.
     pub(super) fn look_at_all(nft: &mut Nft, chain: &str, family: Family) -> Result<Self, NftError> {
-        let mut left = Self::look(nft, chain, family)?;
+        let mut left = Self::observe(nft, chain, family)?;
         if left.chain.is_some() {
-            let leads = |listed: &Listed| listed.chain != ENTRANCE && listed.rule.target() == Some(chain);
+            let leads = |listed: &Listed| listed.chain != BASE_CHAIN && listed.rule.target() == Some(chain);
             left.lent = nft.all_rules(left.table)?.iter().any(leads);
         }
         Ok(left)
     }
 
-    pub(super) fn look(nft: &mut Nft, chain: &str, family: Family) -> Result<Self, NftError> {
+    pub(super) fn observe(nft: &mut Nft, chain: &str, family: Family) -> Result<Self, NftError> {
         let table = family_of(family).nat();
         let is_there = match nft.has_chain(table, chain) {
             Err(why) if why.says_there_is_none() => false, // a kernel without this family
             found => found?,
         };
-        let mut leading = if is_there { nft.rules(table, ENTRANCE)? } else { vec![] };
+        let mut leading = if is_there { nft.rules(table, BASE_CHAIN)? } else { vec![] };
         leading.retain(|listed| listed.rule.target() == Some(chain));
         let chain = if is_there { Some(nft.rules(table, chain)?) } else { None };
         Ok(Self { table, chain, leading, lent: false })
@@ -143,7 +143,7 @@ impl LeftInNft {
             return steps;
         }
         let own = self.leading.iter().filter(|listed| is_own(chain, listed));
-        steps.extend(own.map(|listed| Step::DeleteRule(self.table, ENTRANCE.to_owned(), listed.handle)));
+        steps.extend(own.map(|listed| Step::DeleteRule(self.table, BASE_CHAIN.to_owned(), listed.handle)));
         steps.push(Step::FlushChain(self.table, chain.to_owned()));
         if !self.is_lent(chain) {
             steps.push(Step::DeleteChain(self.table, chain.to_owned()));

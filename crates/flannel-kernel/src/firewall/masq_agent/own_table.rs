@@ -5,7 +5,7 @@
 
 use flannel_plan::family::Family;
 use flannel_plan::masq_agent::iptables::unlike;
-use flannel_plan::masq_agent::wish::{AgentRules, AgentWish, KEPT, MASQUERADED, MasqueradeRule};
+use flannel_plan::masq_agent::spec::{AgentRules, AgentSpec, KEPT, MASQUERADED, MasqueradeRule};
 use flannel_plan::rules;
 use flannel_plan::rules::role::{Base, Hook as PlanHook, Kind as PlanKind};
 
@@ -29,17 +29,17 @@ pub(super) struct OwnTable {
 }
 
 impl OwnTable {
-    pub(super) fn look(nft: &mut Nft, wish: &AgentWish, family: Family) -> Result<Self, NftError> {
+    pub(super) fn observe(nft: &mut Nft, spec: &AgentSpec, family: Family) -> Result<Self, NftError> {
         let family = match family {
             Family::V4 => crate::firewall::nft::Family::Ipv4,
             Family::V6 => crate::firewall::nft::Family::Ipv6,
         };
         let table = Table { family, name: NAME };
-        let found = match nft.table(table, &[&wish.chain]) {
+        let found = match nft.table(table, &[&spec.chain]) {
             Err(why) if why.says_there_is_none() => None, // a kernel without this family
             found => found?,
         };
-        Ok(Self { table, chain: wish.chain.to_string(), found })
+        Ok(Self { table, chain: spec.chain.to_string(), found })
     }
 
     /// What is not as wanted, in words.

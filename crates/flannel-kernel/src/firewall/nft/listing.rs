@@ -65,7 +65,7 @@ impl Nft {
             Ok(Some(head)) => head,
             Ok(None) => return Ok(None),
             Err(why) if says_absent(&why) => return Ok(None),
-            Err(why) => return Err(NftError::Look { what: format!("table {table}"), why }),
+            Err(why) => return Err(NftError::List { what: format!("table {table}"), why }),
         };
         let rules = self.all_rules(table)?;
         let used = rules.iter().flat_map(|it| [Some(it.chain.as_str()), it.rule.target()]).flatten();
@@ -79,7 +79,7 @@ impl Nft {
 
     /// All tables of a family, everybody's, with all that is in them.
     pub fn tables(&mut self, family: Family) -> Result<Vec<ListedTable>, NftError> {
-        let failed = |why| NftError::Look { what: "the tables".to_owned(), why };
+        let failed = |why| NftError::List { what: "the tables".to_owned(), why };
         let heads = self.socket.dump(|| request(NFT_MSG_GETTABLE, family.number(), &[]), read_table);
         let heads = heads.map_err(failed)?;
         let mut chains: HashMap<String, Vec<ListedChain>> = HashMap::new();
@@ -102,7 +102,7 @@ impl Nft {
         let found = self.dumped(|| request(NFT_MSG_GETCHAIN, family.number(), &[]), read_nat_chain);
         let mut chains: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (table, chain) in
-            found.map_err(|why| NftError::Look { what: "the chains that translate".to_owned(), why })?
+            found.map_err(|why| NftError::List { what: "the chains that translate".to_owned(), why })?
         {
             chains.entry(table).or_default().push(chain);
         }
@@ -119,7 +119,7 @@ impl Nft {
         let names = [(NFTA_RULE_TABLE, table), (NFTA_RULE_CHAIN, chain)];
         let of_chain = || request(NFT_MSG_GETRULE, family.number(), &names);
         let found = self.dumped(of_chain, |it| read_rule_of_any(it, family, table).and_then(&read));
-        found.map_err(|why| NftError::Look { what: format!("the rules of chain {table} {chain}"), why })
+        found.map_err(|why| NftError::List { what: format!("the rules of chain {table} {chain}"), why })
     }
 
     /// One chain; none if it is not there.
@@ -128,7 +128,7 @@ impl Nft {
         match self.socket.ask(request(NFT_MSG_GETCHAIN, table.family.number(), &names), read_chain) {
             Ok(found) => Ok(found.map(|(_, chain)| chain)),
             Err(why) if says_absent(&why) => Ok(None),
-            Err(why) => Err(NftError::Look { what: format!("chain {table} {name}"), why }),
+            Err(why) => Err(NftError::List { what: format!("chain {table} {name}"), why }),
         }
     }
 
@@ -140,7 +140,7 @@ impl Nft {
         chains: Vec<ListedChain>,
         rules: Vec<Listed>,
     ) -> Result<ListedTable, NftError> {
-        let failed = |why| NftError::Look { what: format!("table {name}"), why };
+        let failed = |why| NftError::List { what: format!("table {name}"), why };
         let of_table = || request(NFT_MSG_GETSET, family.number(), &[(NFTA_SET_TABLE, &name)]);
         let (mut sets, mut other_sets) = (Vec::new(), Vec::new());
         for (set, kind) in self.dumped(of_table, |it| read_set(it, &name)).map_err(failed)? {
@@ -162,7 +162,7 @@ impl Nft {
         &mut self,
         request: impl Fn() -> Outbox,
         read: impl Fn(&Received) -> Option<T>,
-    ) -> Result<Vec<T>, crate::netlink::Refusal> {
+    ) -> Result<Vec<T>, crate::netlink::NetlinkError> {
         match self.socket.dump(request, read) {
             Err(why) if says_absent(&why) => Ok(Vec::new()),
             found => found,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use flannel_plan::rules::TableId;
 use flannel_plan::rules::iptables::CutOff;
 
-use crate::Refusal;
+use crate::NetlinkError;
 use crate::firewall::iptables::IptablesError;
 use crate::firewall::nft::NftError;
 
@@ -26,7 +26,7 @@ pub enum RulesError {
     Unreadable(TableId),
     /// The tables of legacy iptables cannot be read.
     #[error("cannot read the tables of legacy iptables: {0}")]
-    Legacy(Refusal),
+    Legacy(NetlinkError),
     /// There are rules, or there should be, and no program for them.
     #[error("there is no program {0}")]
     NoProgram(&'static str),

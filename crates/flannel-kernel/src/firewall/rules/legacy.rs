@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use flannel_plan::rules::System;
 use flannel_plan::rules::role::Role;
 
-use crate::Refusal;
+use crate::NetlinkError;
 use crate::firewall::iptables::{Family, legacy_table};
 
 /// Where `struct ipt_entry` and `struct ip6t_entry` say how long they are, and where they count.
@@ -45,7 +45,7 @@ fn contains(bytes: &[u8], needle: &[u8]) -> bool {
 }
 
 /// A number for each table that stays the same while its rules do; none for one that is not there.
-pub(in crate::firewall) fn marks(family: Family) -> Result<Vec<Option<u64>>, Refusal> {
+pub(in crate::firewall) fn marks(family: Family) -> Result<Vec<Option<u64>>, NetlinkError> {
     TABLES.iter().map(|table| Ok(legacy_table(family, table)?.map(|bytes| mark(family, bytes)))).collect()
 }
 

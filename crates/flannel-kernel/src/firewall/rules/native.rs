@@ -79,7 +79,7 @@ impl Native {
     }
 
     /// Our own tables, and what the programs of iptables left if rules are kept elsewhere.
-    pub(super) fn look(&mut self, system: System) -> Result<&[FoundTable], RulesError> {
+    pub(super) fn observe(&mut self, system: System) -> Result<&[FoundTable], RulesError> {
         self.system = system;
         let nft = match &mut self.nft {
             Ok(nft) => nft,
@@ -150,7 +150,7 @@ impl Native {
             let is_there = nft.has_chain(table, own)?;
             let rules = nft.rules(table, own)?;
             numbers.push(is_there.then(|| rules.iter().map(Listed::fingerprint).collect()));
-            let leading = nft.rules(table, role.entrance())?.into_iter().filter(|listed| {
+            let leading = nft.rules(table, role.base_chain())?.into_iter().filter(|listed| {
                 let comment = listed.rule.any_comment();
                 listed.rule.target() == Some(own) || comment.as_deref() == Some(role.comment_of_rules())
             });
@@ -163,7 +163,7 @@ impl Native {
     pub(super) fn apply(&mut self, scope: &RuleScope, id: &TableId, want: Wanted) -> Result<(), RulesError> {
         let mut outcome = Ok(());
         for _ in 0..MOST_TRIES {
-            self.look(self.system)?;
+            self.observe(self.system)?;
             let steps = self.transaction(scope, id, want);
             let generation = self.last.as_ref().map(|last| last.generation);
             let nft = self.nft.as_mut().map_err(|why| why.clone())?;
@@ -259,12 +259,12 @@ fn chains_left(nft: &mut Nft, role: Role, family: Family) -> Result<Vec<FoundCha
         base: None,
         rules: rules.into_iter().map(|listed| convert::found_rule(listed, family)).collect(),
     };
-    let mut chains = vec![found(role.entrance(), nft.rules(table, role.entrance())?)];
+    let mut chains = vec![found(role.base_chain(), nft.rules(table, role.base_chain())?)];
     if has_own {
         let (ours, others): (Vec<_>, Vec<_>) =
             nft.all_rules(table)?.into_iter().partition(|listed| listed.chain == own);
         chains.push(found(own, ours));
-        let leads = |listed: &Listed| listed.chain != role.entrance() && listed.rule.target() == Some(own);
+        let leads = |listed: &Listed| listed.chain != role.base_chain() && listed.rule.target() == Some(own);
         let leading = others.into_iter().filter(leads);
         chains.extend(leading.map(|listed| found(&listed.chain.clone(), vec![listed])));
     }
@@ -320,7 +320,7 @@ mod tests {
         read: u32,
     }
 
-    fn look(busy: &mut Busy) -> (u32, u32) {
+    fn observe(busy: &mut Busy) -> (u32, u32) {
         let read = |busy: &mut Busy| {
             busy.read += 1;
             busy.generation += u32::from(busy.read <= busy.changes);
@@ -332,10 +332,10 @@ mod tests {
     #[test]
     fn what_was_read_while_rules_changed_is_known_by_a_count_that_is_past() {
         let mut busy = Busy { changes: u32::MAX, generation: 10, read: 0 };
-        let (count, _) = look(&mut busy);
+        let (count, _) = observe(&mut busy);
         assert_eq!(busy.read, 5);
         assert_ne!(count, busy.generation, "the next look would take it for what is there");
         let mut quiet = Busy { changes: 2, generation: 10, read: 0 };
-        assert_eq!((look(&mut quiet), quiet.read), ((12, 12), 3));
+        assert_eq!((observe(&mut quiet), quiet.read), ((12, 12), 3));
     }
 }

@@ -68,7 +68,7 @@ impl Programs {
     }
 
     /// The tables with chains that have to do with ours.
-    pub(super) fn look(&mut self, native: &mut Native) -> Result<Saved, RulesError> {
+    pub(super) fn observe(&mut self, native: &mut Native) -> Result<Saved, RulesError> {
         // What changes between the mark and the reading is seen at the next look: the mark is the older one.
         let generation = native.generation().filter(|_| self.system == System::IptablesNft);
         if let Some(last) =

@@ -35,7 +35,7 @@ impl Translation {
     }
 
     /// The rule that translates the port now.
-    pub(super) fn look(&mut self, native: &mut Native) -> Result<Option<Step>, RulesError> {
+    pub(super) fn observe(&mut self, native: &mut Native) -> Result<Option<Step>, RulesError> {
         // What changes between the count and the reading is seen at the next look: the count is the older one.
         let generation = native.count();
         if self.generation != generation || generation.is_none() {

@@ -137,6 +137,8 @@ fn matters_to_flannel(table: &str, chain: Option<&str>) -> bool {
     let mut roles = Role::ALL.iter().filter(|role| role.table_of_iptables() == table);
     match chain {
         None => roles.next().is_some(),
-        Some(chain) => roles.any(|role| [role.entrance(), role.chain(System::IptablesNft)].contains(&chain)),
+        Some(chain) => {
+            roles.any(|role| [role.base_chain(), role.chain(System::IptablesNft)].contains(&chain))
+        }
     }
 }

@@ -66,7 +66,7 @@ fn error(errno: Errno, flags: u16, rest: &[u8]) -> Answer {
     (NLMSG_ERROR, flags, [&code, rest].concat())
 }
 
-fn dump(socket: &mut Socket, into: &mut Vec<u8>) -> Result<(), Refusal> {
+fn dump(socket: &mut Socket, into: &mut Vec<u8>) -> Result<(), NetlinkError> {
     socket.dump(|| Outbox::of(26, 0, |_| ()), into, |message| message.payload.first().copied())
 }
 
@@ -106,7 +106,7 @@ fn the_kernels_words_are_found_behind_a_whole_and_a_capped_echo() {
     for (flags, rest) in [(NLM_F_ACK_TLVS | NLM_F_CAPPED, capped), (NLM_F_ACK_TLVS, whole)] {
         let mut socket = socket_with(vec![vec![error(Errno::INVAL, flags, &rest)]]);
         let why = socket.request(Outbox::of(16, 0, |message| message.header(&[0; 5]))).unwrap_err();
-        assert_eq!(why, Refusal { errno: Errno::INVAL, message: Some("No.".into()) });
+        assert_eq!(why, NetlinkError { errno: Errno::INVAL, message: Some("No.".into()) });
     }
 }
 

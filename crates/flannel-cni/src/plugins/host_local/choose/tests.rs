@@ -12,7 +12,7 @@ fn set(subnets: &[&str]) -> RangeSet {
     RangeSet::check(&subnets.iter().map(raw).collect::<Vec<_>>()).unwrap()
 }
 
-fn chosen(subnets: &[&str], question: Question<'_>, taken: &[&str]) -> Result<String, Refusal> {
+fn chosen(subnets: &[&str], question: Question<'_>, taken: &[&str]) -> Result<String, NoAddress> {
     let taken: BTreeSet<IpAddr> = taken.iter().copied().map(ip).collect();
     choose(&set(subnets), question, |address| taken.contains(&address))
         .map(|(address, _)| address.to_string())
@@ -53,8 +53,8 @@ fn a_set_without_a_free_address_is_exhausted() {
         (&["10.0.0.0/29"], &["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6"]),
         (&["10.0.0.0/30", "10.0.1.0/30"], &["10.0.0.2", "10.0.1.2"]),
     ] {
-        assert_eq!(chosen(subnets, NOTHING, taken), Err(Refusal::Exhausted), "{subnets:?}");
-        let words = Refusal::Exhausted.explain(&set(subnets), "id").msg;
+        assert_eq!(chosen(subnets, NOTHING, taken), Err(NoAddress::Exhausted), "{subnets:?}");
+        let words = NoAddress::Exhausted.explain(&set(subnets), "id").msg;
         assert!(words.starts_with("no IP addresses available in range set: 10.0.0.1-10.0.0."), "{words}");
     }
 }
@@ -68,13 +68,13 @@ fn a_wish_is_met_unless_it_is_the_routers_or_somebodys() {
         (
             "192.168.1.5",
             &["192.168.1.5"][..],
-            Refusal::Taken(ip("192.168.1.5")),
+            NoAddress::Taken(ip("192.168.1.5")),
             "requested IP address 192.168.1.5 is not available in range set 192.168.1.1-192.168.1.6",
         ),
         (
             "192.168.1.1",
             &[],
-            Refusal::Gateway(ip("192.168.1.1")),
+            NoAddress::Gateway(ip("192.168.1.1")),
             "requested ip 192.168.1.1 is subnet's gateway",
         ),
     ] {
@@ -88,7 +88,7 @@ fn a_container_gets_one_address_of_a_set_wished_or_not() {
     let held = [ip("10.0.0.3")];
     for wish in [None, Some(ip("10.0.0.5"))] {
         let question = Question { wish, last: None, held: &held };
-        let refusal = Refusal::Duplicate(ip("10.0.0.3"));
+        let refusal = NoAddress::Duplicate(ip("10.0.0.3"));
         assert_eq!(chosen(&["10.0.0.0/29"], question, &["10.0.0.3"]), Err(refusal.clone()));
         let words = "10.0.0.3 has been allocated to id, duplicate allocation is not allowed";
         assert_eq!(refusal.explain(&set(&["10.0.0.0/29"]), "id").msg, words);

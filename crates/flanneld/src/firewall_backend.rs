@@ -8,7 +8,7 @@ use flannel_kernel::firewall::rules::Rules;
 use flannel_plan::config::{Backend, NetworkConfig};
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::firewall::Firewall;
-use flannel_plan::rules::found::{Blind, RuleLook};
+use flannel_plan::rules::found::{RuleObservation, Unreadable};
 use flannel_plan::rules::role::Role;
 use flannel_plan::rules::tools::Tools;
 use flannel_plan::rules::{System, TableId};
@@ -48,12 +48,12 @@ struct Answer {
 
 /// The last answer.
 #[derive(Debug)]
-pub struct RuleMeans {
+pub struct FirewallBackend {
     options: RuleOptions,
     answer: Option<Answer>,
 }
 
-impl RuleMeans {
+impl FirewallBackend {
     /// Nothing asked so far.
     pub fn new(options: RuleOptions) -> Self {
         Self { options, answer: None }
@@ -94,10 +94,14 @@ impl RuleMeans {
 
     /// Whether the last answer can be kept after a look: not if a table that rules have to be in cannot be read any
     /// more. Then it is forgotten, and the next question finds another answer.
-    pub fn bears(&mut self, look: &RuleLook) -> bool {
+    pub fn bears(&mut self, observation: &RuleObservation) -> bool {
         let bears = self.answer.as_ref().is_none_or(|answer| {
             let needed = self.needed(&answer.question);
-            let hidden = look.blind.iter().filter_map(Blind::unreadable).any(|table| needed.contains(&table));
+            let hidden = observation
+                .unreadable
+                .iter()
+                .filter_map(Unreadable::unreadable)
+                .any(|table| needed.contains(&table));
             !hidden || answer.firewall.system != Some(System::IptablesNft)
         });
         if !bears {
@@ -260,7 +264,7 @@ mod tests {
     #[test]
     fn ports_are_random_where_the_program_can_and_the_operator_does_not_mind() {
         let tools = iptables(false);
-        let (firewall, is_makeshift) = RuleMeans::new(OPTIONS).choose(&tools, &question(false), &[]);
+        let (firewall, is_makeshift) = FirewallBackend::new(OPTIONS).choose(&tools, &question(false), &[]);
         let expected = Firewall {
             system: Some(System::IptablesNft),
             source_ports: ByFamily { v4: Some(SourcePorts::Randomised), v6: Some(SourcePorts::Kept) },
@@ -269,13 +273,13 @@ mod tests {
         };
         assert_eq!((firewall, is_makeshift), (expected, false));
         let options = RuleOptions { source_ports: SourcePorts::Kept, ..OPTIONS };
-        let (firewall, _) = RuleMeans::new(options).choose(&tools, &question(false), &[]);
+        let (firewall, _) = FirewallBackend::new(options).choose(&tools, &question(false), &[]);
         assert_eq!(firewall.source_ports.v4, Some(SourcePorts::Kept));
     }
 
     #[test]
     fn a_host_that_can_hold_no_rules_is_told_only_if_any_are_wanted_and_asked_again() {
-        let choose = |options| RuleMeans::new(options).choose(&Tools::default(), &question(true), &[]);
+        let choose = |options| FirewallBackend::new(options).choose(&Tools::default(), &question(true), &[]);
         let (firewall, is_makeshift) = choose(OPTIONS);
         assert_eq!((firewall.system, is_makeshift), (Some(System::Nftables), true));
         assert_eq!(firewall.notes, [NoTools.to_string()]);
@@ -291,7 +295,8 @@ mod tests {
     fn nftables_is_used_while_iptables_cannot_read_a_table_and_not_left_before_the_pause_ends() {
         let systems = run_inside(&Namespace::Fresh, || {
             let config = NetworkConfig::parse(r#"{"Network":"10.244.0.0/16"}"#).unwrap();
-            let (mut rules, mut means, start) = (Rules::open(), RuleMeans::new(OPTIONS), Instant::now());
+            let (mut rules, mut means, start) =
+                (Rules::open(), FirewallBackend::new(OPTIONS), Instant::now());
             let mut system = |after| means.of(&config, &mut rules, start + after).system.unwrap();
             sh("iptables -A INPUT; nft add rule ip filter INPUT ct state established accept");
             let at_start = system(Duration::ZERO);
@@ -304,12 +309,17 @@ mod tests {
 
     #[test]
     fn a_table_that_can_be_read_no_more_is_a_reason_to_ask_again_only_if_rules_have_to_be_there() {
-        let blind = |system, table: &str| RuleLook {
+        let unreadable = |system, table: &str| RuleObservation {
             tables: vec![],
-            blind: vec![Blind { system, family: Family::V4, table: Some(table.into()), why: String::new() }],
+            unreadable: vec![Unreadable {
+                system,
+                family: Family::V4,
+                table: Some(table.into()),
+                why: String::new(),
+            }],
         };
-        let bears = |look: &RuleLook, options| {
-            let mut means = RuleMeans::new(options);
+        let bears = |observation: &RuleObservation, options| {
+            let mut means = FirewallBackend::new(options);
             let (firewall, is_makeshift) = means.choose(&iptables(true), &question(false), &[]);
             means.answer = Some(Answer {
                 question: question(false),
@@ -321,12 +331,12 @@ mod tests {
                 tracked: vec![],
                 asked: Instant::now(),
             });
-            means.bears(look)
+            means.bears(observation)
         };
-        assert!(!bears(&blind(System::IptablesNft, "nat"), OPTIONS));
-        assert!(bears(&blind(System::IptablesNft, "nat"), RuleOptions { ip_masq: false, ..OPTIONS }));
-        assert!(bears(&blind(System::IptablesNft, "raw"), OPTIONS));
-        assert!(bears(&blind(System::IptablesLegacy, "nat"), OPTIONS));
-        assert!(bears(&RuleLook::default(), OPTIONS));
+        assert!(!bears(&unreadable(System::IptablesNft, "nat"), OPTIONS));
+        assert!(bears(&unreadable(System::IptablesNft, "nat"), RuleOptions { ip_masq: false, ..OPTIONS }));
+        assert!(bears(&unreadable(System::IptablesNft, "raw"), OPTIONS));
+        assert!(bears(&unreadable(System::IptablesLegacy, "nat"), OPTIONS));
+        assert!(bears(&RuleObservation::default(), OPTIONS));
     }
 }

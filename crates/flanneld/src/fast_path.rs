@@ -12,13 +12,13 @@ const LONGEST: Duration = Duration::from_secs(10);
 
 /// Trust in the last look.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Trust {
+pub struct FastPath {
     was_settled: bool,
     /// When changes were first made without a look, and when last.
     drawn_on: Option<(Instant, Instant)>,
 }
 
-impl Trust {
+impl FastPath {
     /// A pass that found everything in place is worth some trust.
     pub fn after(pass: &Settlement) -> Self {
         Self { was_settled: pass.left.is_empty() && pass.failures.is_empty(), drawn_on: None }
@@ -53,15 +53,15 @@ mod tests {
     #[test]
     fn trust_needs_a_settled_look_and_ends_soon_after_it_was_drawn_on() {
         let now = Instant::now();
-        assert!(!Trust::default().holds(now));
-        let mut trust = Trust::after(&Settlement::default());
-        assert!(trust.holds(now + 60 * LONGEST) && trust.ends().is_none());
-        trust.draw_on(now);
-        assert_eq!(trust.ends(), Some(now + QUIET));
-        trust.draw_on(now + QUIET / 2);
-        assert_eq!(trust.ends(), Some(now + QUIET / 2 + QUIET));
-        trust.draw_on(now + LONGEST - QUIET / 2);
-        assert_eq!(trust.ends(), Some(now + LONGEST));
-        assert!(trust.holds(now + LONGEST / 2) && !trust.holds(now + LONGEST));
+        assert!(!FastPath::default().holds(now));
+        let mut fast_path = FastPath::after(&Settlement::default());
+        assert!(fast_path.holds(now + 60 * LONGEST) && fast_path.ends().is_none());
+        fast_path.draw_on(now);
+        assert_eq!(fast_path.ends(), Some(now + QUIET));
+        fast_path.draw_on(now + QUIET / 2);
+        assert_eq!(fast_path.ends(), Some(now + QUIET / 2 + QUIET));
+        fast_path.draw_on(now + LONGEST - QUIET / 2);
+        assert_eq!(fast_path.ends(), Some(now + LONGEST));
+        assert!(fast_path.holds(now + LONGEST / 2) && !fast_path.holds(now + LONGEST));
     }
 }

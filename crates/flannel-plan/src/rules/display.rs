@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::found::Blind;
+use super::found::Unreadable;
 use super::{Fault, Rule, RuleChange, RuleTable, System, TableId, iptables};
 use crate::family::Family;
 
@@ -51,7 +51,7 @@ impl fmt::Display for RuleTable {
     }
 }
 
-impl fmt::Display for Blind {
+impl fmt::Display for Unreadable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { system, family, table, why } = self;
         write!(f, "rules of {family} in {system}")?;
@@ -69,10 +69,10 @@ impl fmt::Display for FaultIn<'_> {
         let Self(fault, system) = self;
         match fault {
             Fault::NoJump(role) => {
-                write!(f, "nothing in {} leads to {}", role.entrance(), role.chain(*system))
+                write!(f, "nothing in {} leads to {}", role.base_chain(), role.chain(*system))
             }
             Fault::ManyJumps(role, count) => {
-                write!(f, "{count} rules of {} lead to {}", role.entrance(), role.chain(*system))
+                write!(f, "{count} rules of {} lead to {}", role.base_chain(), role.chain(*system))
             }
             Fault::ForeignFirst(role, rule) => {
                 write!(f, "a rule of somebody else is first in {}: {rule}", role.chain(*system))
@@ -81,7 +81,7 @@ impl fmt::Display for FaultIn<'_> {
                 write!(f, "rules of somebody else are among ours in {}", role.chain(*system))
             }
             Fault::OldRules(role, count) => {
-                write!(f, "{count} rules of an old flannel are in {}", role.entrance())
+                write!(f, "{count} rules of an old flannel are in {}", role.base_chain())
             }
             Fault::WrongHook(role) => write!(f, "{} has another hook or priority", role.chain(*system)),
             Fault::WrongPolicy(role) => write!(f, "{} drops packets at its end", role.chain(*system)),

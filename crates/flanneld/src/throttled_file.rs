@@ -15,7 +15,7 @@ const MODE: u32 = 0o640;
 
 /// The file, and when it may be written again.
 #[derive(Debug)]
-pub struct RareFile {
+pub struct ThrottledFile {
     path: PathBuf,
     survives: Survives,
     /// The shortest time between two writes.
@@ -29,7 +29,7 @@ pub struct RareFile {
     trouble: Option<String>,
 }
 
-impl RareFile {
+impl ThrottledFile {
     /// A file that is not written yet.
     pub fn new(path: impl Into<PathBuf>, survives: Survives, pause: Duration) -> Self {
         let earliest = Instant::now() + pause;
@@ -98,14 +98,14 @@ mod tests {
     use super::*;
 
     /// A file that may be written at any time, and a folder in whose place something else stands.
-    fn stage(name: &str) -> (RareFile, PathBuf) {
+    fn stage(name: &str) -> (ThrottledFile, PathBuf) {
         let folder = std::env::temp_dir().join(format!("flanneld-rare-file-{name}-{}", std::process::id()));
         _ = fs::remove_dir_all(&folder);
         fs::create_dir_all(&folder).unwrap();
-        (RareFile::new(folder.join("place/state.json"), Survives::Crash, Duration::ZERO), folder)
+        (ThrottledFile::new(folder.join("place/state.json"), Survives::Crash, Duration::ZERO), folder)
     }
 
-    fn write(file: &mut RareFile, content: u8) -> io::Result<()> {
+    fn write(file: &mut ThrottledFile, content: u8) -> io::Result<()> {
         let due = file.due().unwrap();
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
         file.write_if_due(|| Some(content))

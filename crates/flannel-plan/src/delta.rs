@@ -25,14 +25,14 @@ const MOST: usize = 32;
 
 /// The objects of leases that go and of leases that come.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct News {
+pub struct Delta {
     gone: State,
     come: State,
     /// How many peers there are then.
     peers: usize,
 }
 
-impl News {
+impl Delta {
     /// The steps from the plan before to the plan after.
     pub fn changes(&self) -> Vec<Change> {
         diff(&self.come, &self.gone)
@@ -41,7 +41,7 @@ impl News {
 
 /// What other peers change in a plan. None if that cannot be told from the new leases alone: where two leases claim
 /// the same, all ages count, and where many are new, nothing is saved.
-pub fn of_peers(plan: &Plan, inputs: &Inputs, peers: &[Arc<Lease>]) -> Option<News> {
+pub fn of_peers(plan: &Plan, inputs: &Inputs, peers: &[Arc<Lease>]) -> Option<Delta> {
     if plan.refused.iter().any(|refusal| is_about_others(&refusal.why)) {
         return None;
     }
@@ -59,12 +59,12 @@ pub fn of_peers(plan: &Plan, inputs: &Inputs, peers: &[Arc<Lease>]) -> Option<Ne
         return None;
     }
     let peers = (plan.peers + come.peers).checked_sub(gone.peers)?;
-    Some(News { gone: gone.desired, come: come.desired, peers })
+    Some(Delta { gone: gone.desired, come: come.desired, peers })
 }
 
 impl Plan {
     /// Becomes the plan that the news speak of.
-    pub fn follow(&mut self, news: News) {
+    pub fn follow(&mut self, news: Delta) {
         let of_no_other = |item: &&Item| news.come.get(&item.key()).is_none();
         for item in news.gone.iter().filter(of_no_other) {
             self.desired.remove(&item.key());

@@ -6,14 +6,14 @@ use rustix::io::Errno;
 
 /// Why the kernel refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct NetlinkError {
     /// The error number.
     pub errno: Errno,
     /// What the kernel said about it.
     pub message: Option<Box<str>>,
 }
 
-impl Refusal {
+impl NetlinkError {
     pub(crate) fn is(&self, errno: Errno) -> bool {
         self.errno == errno
     }
@@ -24,13 +24,13 @@ impl Refusal {
     }
 }
 
-impl From<Errno> for Refusal {
+impl From<Errno> for NetlinkError {
     fn from(errno: Errno) -> Self {
         Self { errno, message: None }
     }
 }
 
-impl From<std::io::Error> for Refusal {
+impl From<std::io::Error> for NetlinkError {
     fn from(error: std::io::Error) -> Self {
         match Errno::from_io_error(&error) {
             Some(errno) => errno.into(),
@@ -39,9 +39,9 @@ impl From<std::io::Error> for Refusal {
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for NetlinkError {}
 
-impl fmt::Display for Refusal {
+impl fmt::Display for NetlinkError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = self.errno.to_string();
         f.write_str(text.split(" (os error").next().unwrap_or(&text))?;
@@ -55,9 +55,9 @@ mod tests {
 
     #[test]
     fn a_refusal_reads_as_a_sentence() {
-        assert_eq!(Refusal::from(Errno::PERM).to_string(), "Operation not permitted");
+        assert_eq!(NetlinkError::from(Errno::PERM).to_string(), "Operation not permitted");
         let with_words =
-            Refusal { errno: Errno::INVAL, message: Some("Nexthop has invalid gateway.".into()) };
+            NetlinkError { errno: Errno::INVAL, message: Some("Nexthop has invalid gateway.".into()) };
         assert_eq!(with_words.to_string(), "Invalid argument: Nexthop has invalid gateway");
     }
 }

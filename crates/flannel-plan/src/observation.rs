@@ -9,7 +9,7 @@ use crate::family::ByFamily;
 use crate::link_name::LinkName;
 use crate::mark::{Mark, write_networks};
 use crate::rules::System;
-use crate::rules::found::RuleLook;
+use crate::rules::found::RuleObservation;
 use crate::rules::observed::RuleScope;
 use crate::state::{FdbEntry, File, Link, Neighbour, Route, Sysctl};
 
@@ -50,7 +50,7 @@ impl Scope {
 
 /// All that was found at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Look {
+pub struct Observation {
     /// Every device of the host.
     pub links: Vec<LinkFact>,
     /// Every address of the host.
@@ -67,7 +67,7 @@ pub struct Look {
     pub files: Vec<File>,
     /// The rules that have to do with ours.
     #[serde(default)]
-    pub rules: RuleLook,
+    pub rules: RuleObservation,
     /// The signs of life of daemons of this host, if a device that is wanted has the mark of another.
     #[serde(default)]
     pub living: Vec<Box<str>>,

@@ -19,7 +19,7 @@ const UDP: u8 = 17;
 
 /// All that the rules depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wish {
+pub struct Spec {
     /// Where the rules are kept.
     pub system: System,
     /// What tells instances on one host apart: the subnet file.
@@ -29,7 +29,7 @@ pub struct Wish {
     /// Whether packets that leave the pod network get the node's address, and how; by family, as support is.
     pub masquerade: ByFamily<SourcePorts>,
     /// Where pods keep their address although it is not in the pod network.
-    pub keep_source: Vec<IpNet>,
+    pub non_masquerade_cidrs: Vec<IpNet>,
     /// Whether packets of the pod network are let through.
     pub forward: bool,
     /// The tunnel, by the family below it, where its packets are not to be tracked.
@@ -55,29 +55,29 @@ pub struct PodNet {
 }
 
 /// The tables with our rules, sorted.
-pub fn desired(wish: &Wish) -> Vec<RuleTable> {
+pub fn desired(spec: &Spec) -> Vec<RuleTable> {
     let mut tables: Vec<RuleTable> = Vec::new();
     for (family, role) in Family::BOTH.into_iter().flat_map(|family| Role::ALL.map(|role| (family, role))) {
-        let rules = wish.rules(family, role);
+        let rules = spec.rules(family, role);
         if rules.is_empty() {
             continue;
         }
-        let id = TableId { system: wish.system, family, name: role.table(wish.system, family).into() };
+        let id = TableId { system: spec.system, family, name: role.table(spec.system, family).into() };
         let chain = RuleChain { role, rules };
         match tables.iter_mut().find(|table| table.id == id) {
             Some(table) => table.chains.push(chain),
             None => tables.push(RuleTable { id, chains: vec![chain], sets: vec![], faults: vec![] }),
         }
     }
-    for table in tables.iter_mut().filter(|table| wish.uses_a_set(table.id.family)) {
-        table.sets = vec![wish.set(table.id.family)];
+    for table in tables.iter_mut().filter(|table| spec.uses_a_set(table.id.family)) {
+        table.sets = vec![spec.set(table.id.family)];
     }
     tables.sort();
     tables
 }
 
 /// The name of the set of networks to which pods keep their address; two instances have two.
-pub fn keep_source_set(instance: &str) -> Box<str> {
+pub fn non_masquerade_set(instance: &str) -> Box<str> {
     match instance {
         "/run/flannel/subnet.env" => "keep-source".into(),
         other => format!("keep-source-{:08x}", hash(other) & 0xffff_ffff).into(),
@@ -90,7 +90,7 @@ pub(crate) fn hash(text: &str) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-impl Wish {
+impl Spec {
     fn rules(&self, family: Family, role: Role) -> Vec<Rule> {
         let net = self.networks.get(family);
         let mut rules = match role {
@@ -153,25 +153,28 @@ impl Wish {
     /// The destinations to which pods keep their address: a set where there are sets.
     fn kept(&self, family: Family) -> Vec<Match> {
         if self.uses_a_set(family) {
-            return vec![Match::DestinationSet(Is::Equal, keep_source_set(&self.instance))];
+            return vec![Match::DestinationSet(Is::Equal, non_masquerade_set(&self.instance))];
         }
-        self.keep_source_of(family).into_iter().map(|net| Match::Destination(Is::Equal, net)).collect()
+        self.non_masquerade_cidrs_of(family)
+            .into_iter()
+            .map(|net| Match::Destination(Is::Equal, net))
+            .collect()
     }
 
     fn uses_a_set(&self, family: Family) -> bool {
         self.system == System::Nftables
             && self.networks.get(family).is_some()
             && self.masquerade.get(family).is_some()
-            && !self.keep_source_of(family).is_empty()
+            && !self.non_masquerade_cidrs_of(family).is_empty()
     }
 
     fn set(&self, family: Family) -> RuleSet {
-        RuleSet { name: keep_source_set(&self.instance), networks: self.keep_source_of(family) }
+        RuleSet { name: non_masquerade_set(&self.instance), networks: self.non_masquerade_cidrs_of(family) }
     }
 
     /// The kernel refuses intervals that overlap.
-    fn keep_source_of(&self, family: Family) -> Vec<IpNet> {
-        let of_family = self.keep_source.iter().filter(|net| Family::of_net(**net) == family);
+    fn non_masquerade_cidrs_of(&self, family: Family) -> Vec<IpNet> {
+        let of_family = self.non_masquerade_cidrs.iter().filter(|net| Family::of_net(**net) == family);
         let mut networks = IpNet::aggregate(&of_family.map(IpNet::trunc).collect::<Vec<_>>());
         networks.sort();
         networks

@@ -21,7 +21,7 @@ const WITH_PORTS: [u8; 3] = [6, 17, 132];
 
 /// All that the rules depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AgentWish {
+pub struct AgentSpec {
     /// Where the rules are kept.
     pub system: System,
     /// The name of the chain, which tells two agents of a host apart.
@@ -65,7 +65,7 @@ pub struct Chance {
     pub of: u32,
 }
 
-impl AgentWish {
+impl AgentSpec {
     /// The rules of a family; none if it has no rules.
     pub fn rules(&self, family: Family) -> Option<AgentRules> {
         let source_ports = *self.source_ports.get(family)?;

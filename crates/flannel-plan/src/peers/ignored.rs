@@ -12,7 +12,7 @@ use crate::quoted::quoted;
 
 /// A lease that is not followed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refusal {
+pub struct IgnoredLease {
     /// Whose lease.
     pub owner: String,
     /// Which lease: its first subnet, if it has any.
@@ -114,7 +114,7 @@ impl fmt::Display for Why {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for IgnoredLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let owner = quoted(&self.owner);
         match self.subnet {
