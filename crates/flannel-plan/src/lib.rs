@@ -16,6 +16,7 @@ pub mod desired;
 pub mod device_in_the_way;
 pub mod diff;
 pub mod family;
+pub mod finding;
 pub mod firewall;
 pub mod inputs;
 pub mod lease;
