@@ -32,4 +32,5 @@ mod scale;
 mod side_by_side;
 mod stop;
 mod strangers;
+mod threads;
 mod watches;
