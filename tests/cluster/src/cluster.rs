@@ -7,7 +7,7 @@ use std::time::Duration;
 use flannel_lab::{Flanneld, Lab, LabOptions, Machine, Node, Pod, Topology, unique_name, wait_for};
 
 use crate::lease::Leases;
-use crate::room::Place;
+use crate::room::LabSlot;
 
 /// How long a condition may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Cluster {
     // Goes before the place does.
     lab: Lab,
-    _place: Place,
+    _place: LabSlot,
 }
 
 impl Deref for Cluster {
@@ -41,13 +41,13 @@ pub fn options(net_conf: &str) -> LabOptions {
 impl Cluster {
     /// Brings a lab up beside at most one other.
     pub fn up(name: &str, options: LabOptions) -> Self {
-        let place = Place::shared();
+        let place = LabSlot::shared();
         Self { lab: bring_up(name, options), _place: place }
     }
 
     /// Brings a lab up while no other is.
     pub fn alone(name: &str, options: LabOptions) -> Self {
-        let place = Place::whole();
+        let place = LabSlot::whole();
         Self { lab: bring_up(name, options), _place: place }
     }
 

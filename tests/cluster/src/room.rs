@@ -8,9 +8,9 @@ static FREED: Condvar = Condvar::new();
 
 /// A test's right to have a lab.
 #[derive(Debug)]
-pub(crate) struct Place(usize);
+pub(crate) struct LabSlot(usize);
 
-impl Place {
+impl LabSlot {
     /// One lab among others; waits until there is room.
     pub(crate) fn shared() -> Self {
         Self::take(1)
@@ -29,7 +29,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for LabSlot {
     fn drop(&mut self) {
         *FREE.lock().unwrap_or_else(PoisonError::into_inner) += self.0;
         FREED.notify_all();

@@ -27,7 +27,7 @@ pub struct Chain<'a> {
 
 /// A container's interface in a pod of the site.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct PodInterface<'a> {
     /// The id of the container.
     pub container: &'a str,
     /// The pod.
@@ -36,7 +36,7 @@ pub struct Place<'a> {
     pub interface: &'a str,
 }
 
-impl<'a> Place<'a> {
+impl<'a> PodInterface<'a> {
     /// `eth0` of a container that has the name of its pod.
     pub fn of(pod: &'a str) -> Self {
         Self { container: pod, pod, interface: "eth0" }
@@ -56,7 +56,7 @@ impl Chain<'_> {
 
     /// Attaches a container and gives the last result.
     #[track_caller]
-    pub fn add(&self, place: Place) -> Value {
+    pub fn add(&self, place: PodInterface) -> Value {
         self.plugins.iter().fold(Value::Null, |previous, plugin| {
             let answer = self.call("ADD", plugin, &previous, place);
             answer.result()
@@ -65,18 +65,18 @@ impl Chain<'_> {
 
     /// Detaches a container, which must succeed.
     #[track_caller]
-    pub fn del(&self, place: Place, result: &Value) {
+    pub fn del(&self, place: PodInterface, result: &Value) {
         self.each("DEL", place, result).iter().for_each(Answer::nothing);
     }
 
     /// Checks a container, which must succeed.
     #[track_caller]
-    pub fn check(&self, place: Place, result: &Value) {
+    pub fn check(&self, place: PodInterface, result: &Value) {
         self.each("CHECK", place, result).iter().for_each(Answer::nothing);
     }
 
     /// Calls every plugin, the last one first when it is a DEL.
-    pub fn each(&self, command: &str, place: Place, result: &Value) -> Vec<Answer> {
+    pub fn each(&self, command: &str, place: PodInterface, result: &Value) -> Vec<Answer> {
         let mut plugins: Vec<_> = self.plugins.iter().collect();
         if command == "DEL" {
             plugins.reverse();
@@ -88,7 +88,7 @@ impl Chain<'_> {
 
     /// Has every plugin free what belongs to none of these containers.
     #[track_caller]
-    pub fn collect(&self, valid: &[Place]) {
+    pub fn collect(&self, valid: &[PodInterface]) {
         let valid: Vec<_> = valid
             .iter()
             .map(|place| json!({"containerID": place.container, "ifname": place.interface}))
@@ -96,11 +96,11 @@ impl Chain<'_> {
         for plugin in &self.plugins {
             let mut plugin = plugin.clone();
             plugin["cni.dev/valid-attachments"] = valid.clone().into();
-            self.call("GC", &plugin, &Value::Null, Place::of("none")).nothing();
+            self.call("GC", &plugin, &Value::Null, PodInterface::of("none")).nothing();
         }
     }
 
-    fn call(&self, command: &str, plugin: &Value, previous: &Value, place: Place) -> Answer {
+    fn call(&self, command: &str, plugin: &Value, previous: &Value, place: PodInterface) -> Answer {
         let mut config = plugin.clone();
         config["cniVersion"] = self.version.into();
         config["name"] = self.name.into();

@@ -22,7 +22,7 @@ pub mod version;
 pub mod wait;
 
 pub use call::{Answer, Call};
-pub use chain::{Chain, Place};
+pub use chain::{Chain, PodInterface};
 pub use plugins::Plugins;
 pub use scenario::{Known, Scenario, Stage, Suite};
 pub use scenario_harness::not_run;

@@ -5,7 +5,7 @@ use std::path::Path;
 use conformance_tests::listing::Remains;
 use conformance_tests::traffic::{At, Protocol, Server, ask};
 use conformance_tests::version::COMMON;
-use conformance_tests::{Chain, Place, Plugins, Stage, not_run, scenarios};
+use conformance_tests::{Chain, Plugins, PodInterface, Stage, not_run, scenarios};
 use serde_json::{Value, json};
 
 scenarios! { "host-local":
@@ -55,10 +55,10 @@ fn host_local() -> Value {
 
 fn life(stage: &Stage, chain: &Chain, address: &str) {
     stage.site.pod("pod1");
-    let result = chain.add(Place::of("pod1"));
+    let result = chain.add(PodInterface::of("pod1"));
     assert_eq!(stage.site.addresses(Some("pod1"), "eth0"), [address]);
     stage.site.sh("ip netns exec pod1 ping -c 1 -W 2 10.1.2.1");
-    chain.del(Place::of("pod1"), &result);
+    chain.del(PodInterface::of("pod1"), &result);
     assert_eq!(
         (stage.site.devices(Some("pod1")), stage.site.devices(None)),
         (vec![], vec!["br0".to_owned()])
@@ -100,14 +100,14 @@ fn our_ports_lead_into_a_pod_of_ptp(stage: &Stage) {
     let chain =
         chain(stage, &[ours, theirs], vec![json!({"type": "ptp", "ipMasq": true, "ipam": ipam}), portmap]);
     stage.site.pod("pod1");
-    let result = chain.add(Place::of("pod1"));
+    let result = chain.add(PodInterface::of("pod1"));
     let server = Server::start(&stage.site, At::Pod("pod1"), "pod1", "0.0.0.0:80");
     for (from, to) in [(At::Host, "127.0.0.1:8080"), (At::Pod("pod1"), "10.1.2.1:8080")] {
         let answer = ask(&stage.site, from, Protocol::Tcp, to);
         assert!(answer.as_ref().is_ok_and(|answer| answer.starts_with("pod1 ")), "{from:?} {to}: {answer:?}");
     }
     drop(server);
-    chain.del(Place::of("pod1"), &result);
+    chain.del(PodInterface::of("pod1"), &result);
     assert_eq!(leftovers(&stage.site.remains()), [""; 0]);
 }
 
@@ -136,7 +136,7 @@ fn a_chain_of_ours_goes_on_with_tuning_bandwidth_and_firewall(stage: &Stage) {
     ];
     let chain = chain(stage, &[ours, theirs], plugins);
     stage.site.pod("pod1");
-    let result = chain.add(Place::of("pod1"));
+    let result = chain.add(PodInterface::of("pod1"));
     assert_eq!(stage.site.sysctl(Some("pod1"), "net/ipv4/conf/eth0/arp_filter"), "1");
     assert_eq!(stage.site.device(Some("pod1"), "eth0")["address"], "02:42:00:00:00:77");
     assert!(stage.site.devices(None).iter().any(|name| name.starts_with("bwp")));
@@ -144,6 +144,6 @@ fn a_chain_of_ours_goes_on_with_tuning_bandwidth_and_firewall(stage: &Stage) {
     let answer = ask(&stage.site, At::Host, Protocol::Tcp, "127.0.0.1:8080");
     assert!(answer.as_ref().is_ok_and(|answer| answer.starts_with("pod1 ")), "{answer:?}");
     drop(server);
-    chain.del(Place::of("pod1"), &result);
+    chain.del(PodInterface::of("pod1"), &result);
     assert_eq!(leftovers(&stage.site.remains()), [""; 0]);
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use conformance_tests::listing::Remains;
 use conformance_tests::version::COMMON;
-use conformance_tests::{Chain, Place, Plugins, Stage, not_run, scenarios};
+use conformance_tests::{Chain, Plugins, PodInterface, Stage, not_run, scenarios};
 use serde_json::{Value, json};
 
 scenarios! { "portmap":
@@ -65,8 +65,8 @@ fn portmap(backend: &str) -> Value {
 fn measure(stage: &Stage, chain: &Chain) -> Remains {
     stage.site.pod("pod0");
     let alone = chain.with(&[&stage.plugins.folder]);
-    let result = alone.add(Place::of("pod0"));
-    alone.del(Place::of("pod0"), &result);
+    let result = alone.add(PodInterface::of("pod0"));
+    alone.del(PodInterface::of("pod0"), &result);
     stage.site.remove_pod("pod0");
     without_last_given(stage.site.remains())
 }
@@ -84,8 +84,8 @@ fn both_ways(stage: &Stage, plugins: Vec<Value>) {
     let expected = measure(stage, &chain);
     for (before, after) in sides {
         stage.site.pod("pod1");
-        let result = chain.with(&[before]).add(Place::of("pod1"));
-        chain.with(&[after]).del(Place::of("pod1"), &result);
+        let result = chain.with(&[before]).add(PodInterface::of("pod1"));
+        chain.with(&[after]).del(PodInterface::of("pod1"), &result);
         let what = format!("ADD by {}, DEL by {}", before.display(), after.display());
         assert_eq!(stage.site.devices(Some("pod1")), [""; 0], "{what}");
         stage.site.remove_pod("pod1");
@@ -156,14 +156,14 @@ fn one_of_each_live_side_by_side(stage: &Stage) {
     let expected = measure(stage, &chain);
     for (first, second) in [(theirs, ours), (ours, theirs)] {
         ["pod1", "pod2"].iter().for_each(|pod| drop(stage.site.pod(pod)));
-        let one = chain.with(&[first]).add(Place::of("pod1"));
-        let two = chain.with(&[second]).add(Place::of("pod2"));
+        let one = chain.with(&[first]).add(PodInterface::of("pod1"));
+        let two = chain.with(&[second]).add(PodInterface::of("pod2"));
         for (from, to) in [("pod1", &two), ("pod2", &one)] {
             let address = to["ips"][0]["address"].as_str().unwrap().split('/').next().unwrap();
             stage.site.sh(&format!("ip netns exec {from} ping -c 1 -W 2 {address}"));
         }
-        chain.with(&[second]).del(Place::of("pod1"), &one);
-        chain.with(&[first]).del(Place::of("pod2"), &two);
+        chain.with(&[second]).del(PodInterface::of("pod1"), &one);
+        chain.with(&[first]).del(PodInterface::of("pod2"), &two);
         ["pod1", "pod2"].iter().for_each(|pod| stage.site.remove_pod(pod));
         assert_eq!(without_last_given(stage.site.remains()), expected);
     }
@@ -178,11 +178,11 @@ fn what_one_made_the_other_checks(stage: &Stage) {
             stage.site.pod("pod1");
             let keys = json!({"ipMasq": true, "ipMasqBackend": backend, "macspoofchk": true});
             let chain = network(stage, vec![bridge(keys), portmap(backend)]);
-            let result = chain.with(&[before]).add(Place::of("pod1"));
-            chain.with(&[after]).check(Place::of("pod1"), &result);
-            chain.with(&[before]).check(Place::of("pod1"), &result);
-            chain.with(&[after]).del(Place::of("pod1"), &result);
-            let answers = chain.with(&[before]).each("CHECK", Place::of("pod1"), &result);
+            let result = chain.with(&[before]).add(PodInterface::of("pod1"));
+            chain.with(&[after]).check(PodInterface::of("pod1"), &result);
+            chain.with(&[before]).check(PodInterface::of("pod1"), &result);
+            chain.with(&[after]).del(PodInterface::of("pod1"), &result);
+            let answers = chain.with(&[before]).each("CHECK", PodInterface::of("pod1"), &result);
             assert!(answers.iter().all(|answer| answer.status == 1), "{answers:?}");
             stage.site.remove_pod("pod1");
         }
@@ -198,11 +198,11 @@ fn what_go_made_our_garbage_collection_frees(stage: &Stage) {
         let chain = network(stage, vec![bridge(keys), portmap("iptables")]);
         let expected = measure(stage, &chain);
         ["pod1", "pod2"].iter().for_each(|pod| drop(stage.site.pod(pod)));
-        chain.with(&[theirs]).add(Place::of("pod1"));
-        let kept = chain.with(&[theirs]).add(Place::of("pod2"));
+        chain.with(&[theirs]).add(PodInterface::of("pod1"));
+        let kept = chain.with(&[theirs]).add(PodInterface::of("pod2"));
         stage.site.remove_pod("pod1");
-        chain.with(&[ours]).collect(&[Place::of("pod2")]);
-        chain.with(&[theirs]).check(Place::of("pod2"), &kept);
+        chain.with(&[ours]).collect(&[PodInterface::of("pod2")]);
+        chain.with(&[theirs]).check(PodInterface::of("pod2"), &kept);
         stage.site.remove_pod("pod2");
         chain.with(&[ours]).collect(&[]);
         assert_eq!(without_last_given(stage.site.remains()), expected, "{backend}");

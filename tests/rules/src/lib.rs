@@ -14,7 +14,7 @@
 mod firewalld;
 mod listing;
 mod mode;
-mod place;
+mod netns;
 mod proxy;
 mod services;
 mod site;
@@ -23,9 +23,10 @@ mod tally;
 mod truth;
 
 pub use firewalld::Firewalld;
+pub use flannel_plan::family::Family;
 pub use listing::{listing, of_flannel};
 pub use mode::{Folder, Mode};
-pub use place::{Family, Place};
+pub use netns::Netns;
 pub use proxy::{Proxy, ProxyMode, Service};
 pub use site::Site;
 pub use stream::{Connections, Outcome};

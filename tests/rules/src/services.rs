@@ -4,8 +4,8 @@
 
 use std::net::SocketAddr;
 
-use crate::place::Family;
 use crate::site::Site;
+use flannel_plan::family::Family;
 
 /// Where a port of the first node leads: its number, where to, and whether kube-proxy would translate the source.
 const NODE_PORTS: [(u16, &str, Source); 4] = [

@@ -14,8 +14,9 @@ use cluster_tests::{Cluster, is_ready, options};
 use flannel_lab::{LabOptions, Node, Store, Topology};
 use store_tests::Program;
 
+use crate::Family;
 use crate::mode::{Folder, Mode};
-use crate::place::{Family, Place};
+use crate::netns::Netns;
 use crate::services;
 
 /// How long a condition may take on a busy machine.
@@ -180,14 +181,14 @@ impl Site {
     }
 
     /// Where a name sends and receives.
-    pub fn place(&self, name: &str) -> Place {
+    pub fn netns(&self, name: &str) -> Netns {
         match name.split_once('.') {
             Some((node, "a" | "b")) => {
                 let pods = self.node(node).pods().unwrap();
-                Place::of_pod(pods.iter().find(|pod| pod.name() == name.replace('.', "-")).unwrap())
+                Netns::of_pod(pods.iter().find(|pod| pod.name() == name.replace('.', "-")).unwrap())
             }
-            Some((node, _)) => Place::of_node(self.node(node)),
-            None => Place::of_node(self.node(name)),
+            Some((node, _)) => Netns::of_node(self.node(node)),
+            None => Netns::of_node(self.node(name)),
         }
     }
 

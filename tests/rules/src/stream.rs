@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use flannel_lab::wait_for;
 use rustix::net::sockopt;
 
-use crate::place::{Family, Place, connect};
+use crate::Family;
+use crate::netns::{Netns, connect};
 use crate::site::Site;
 use crate::tally::Tally;
 
@@ -33,7 +34,7 @@ pub struct Connections {
     /// Goes when the stream is over.
     tally: Option<Tally>,
     /// Where the server waits, for a last connection that ends it.
-    door: (Place, SocketAddr),
+    door: (Netns, SocketAddr),
 }
 
 #[derive(Debug, Default)]
@@ -60,7 +61,7 @@ pub struct Outcome {
 impl Connections {
     /// Begins with the connections of one.a to far, in a family, and returns when some were made.
     pub fn begin(site: &Site, family: Family) -> Self {
-        let (from, server) = (site.place("one.a"), site.place("far"));
+        let (from, server) = (site.netns("one.a"), site.netns("far"));
         let to = SocketAddr::new(site.address("far", family), PORT);
         let (listener, shared) = (server.listener(family, PORT), Arc::new(Shared::default()));
         let tally = Some(Tally::begin(site, PORT));
@@ -131,7 +132,7 @@ fn call(shared: &Shared, to: SocketAddr, number: u32) {
     while !shared.over.load(Ordering::SeqCst) {
         thread::sleep(next.saturating_duration_since(Instant::now()));
         next += pace;
-        let made = connect(Family::of(to.ip()).any(), to, LIMIT);
+        let made = connect(Family::of(to.ip()).unspecified(), to, LIMIT);
         // A reset leaves nothing behind that would use up ports.
         let made = made.and_then(|stream| sockopt::set_socket_linger(&stream, Some(Duration::ZERO)));
         match made {

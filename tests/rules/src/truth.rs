@@ -7,7 +7,8 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-use crate::place::{Family, Place};
+use crate::Family;
+use crate::netns::Netns;
 use crate::services::{MARKED, OPEN};
 use crate::site::Site;
 
@@ -84,8 +85,9 @@ impl Case {
 
     /// Sends the packet; gives the name of the source that came, or what went wrong.
     pub fn play(&self, site: &Site) -> String {
-        let (from, receiver) = (site.place(&self.from), site.place(&self.receiver));
-        let source = self.source.as_ref().map_or(self.family.any(), |name| site.address(name, self.family));
+        let (from, receiver) = (site.netns(&self.from), site.netns(&self.receiver));
+        let source =
+            self.source.as_ref().map_or(self.family.unspecified(), |name| site.address(name, self.family));
         let to = SocketAddr::new(site.address(&self.to, self.family), self.port);
         let seen = match self.protocol {
             Protocol::Udp => self.datagram(&from.udp(source, 0), to, &receiver),
@@ -104,11 +106,11 @@ impl Case {
         MARKED.iter().find(|(port, _)| *port == self.port).map_or(0, |(_, mark)| *mark)
     }
 
-    fn datagram(&self, sender: &UdpSocket, to: SocketAddr, receiver: &Place) -> Result<IpAddr, String> {
+    fn datagram(&self, sender: &UdpSocket, to: SocketAddr, receiver: &Netns) -> Result<IpAddr, String> {
         let port = if (30000..31000).contains(&self.port) { OPEN } else { self.port };
         let socket = match to.ip().is_multicast() {
             true => receiver.udp_of_group(to.ip(), port),
-            false => receiver.udp(self.family.any(), port),
+            false => receiver.udp(self.family.unspecified(), port),
         };
         socket.set_read_timeout(Some(AGAIN)).unwrap();
         let (start, said) = (Instant::now(), self.to_string());
@@ -126,7 +128,7 @@ impl Case {
     }
 }
 
-fn connection(from: &Place, source: IpAddr, to: SocketAddr, receiver: &Place) -> Result<IpAddr, String> {
+fn connection(from: &Netns, source: IpAddr, to: SocketAddr, receiver: &Netns) -> Result<IpAddr, String> {
     let listener = receiver.listener(Family::of(source), OPEN);
     let client = from.connect(source, to, PATIENCE).map_err(|why| format!("no connection: {why}"))?;
     let (server, seen) = listener.accept().map_err(|why| why.to_string())?;

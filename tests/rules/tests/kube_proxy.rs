@@ -72,10 +72,10 @@ fn connect(site: &Site, from: &str, to: &str, at: &str) -> String {
     let (name, port) = to.split_once(':').unwrap();
     let address: IpAddr = name.parse().unwrap_or_else(|_| site.address(name, Family::V4));
     let to = SocketAddr::new(address, port.parse().unwrap());
-    let listener = site.place(at).listener(Family::V4, PORT);
+    let listener = site.netns(at).listener(Family::V4, PORT);
     let mut client = None;
     wait_until(&format!("a connection from {from} to {to}"), || {
-        let made = site.place(from).connect(Family::V4.any(), to, Duration::from_secs(1));
+        let made = site.netns(from).connect(Family::V4.unspecified(), to, Duration::from_secs(1));
         made.map(|made| client = Some(made)).map_err(|why| why.to_string())
     });
     let (server, source) = listener.accept().unwrap();

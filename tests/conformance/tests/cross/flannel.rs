@@ -1,7 +1,7 @@
 //! The flannel plugin of Go and ours read each other's records.
 
 use conformance_tests::version::ALL;
-use conformance_tests::{Chain, Place, Plugins, Stage, scenarios};
+use conformance_tests::{Chain, Plugins, PodInterface, Stage, scenarios};
 use serde_json::json;
 
 use super::{two_sides, without_last_given};
@@ -28,9 +28,9 @@ fn a_pod_of_flannel_is_removed_by_the_other(stage: &Stage) {
     for (before, after) in two_sides(stage, &ours) {
         for (adds, deletes) in [(before, before), (before, after)] {
             stage.site.pod("pod1");
-            let result = chain.with(&[adds]).add(Place::of("pod1"));
+            let result = chain.with(&[adds]).add(PodInterface::of("pod1"));
             assert!(stage.site.read("/var/lib/cni/flannel/pod1").is_some(), "a record of {}", adds.display());
-            chain.with(&[deletes]).del(Place::of("pod1"), &result);
+            chain.with(&[deletes]).del(PodInterface::of("pod1"), &result);
             assert_eq!(stage.site.devices(Some("pod1")), [""; 0]);
             stage.site.remove_pod("pod1");
             let remains = without_last_given(stage.site.remains());

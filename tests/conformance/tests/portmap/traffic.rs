@@ -2,7 +2,7 @@
 
 use conformance_tests::traffic::{At, Protocol, Server, ask, is_silent};
 use conformance_tests::version::COMMON;
-use conformance_tests::{Chain, Place, Stage, scenarios};
+use conformance_tests::{Chain, PodInterface, Stage, scenarios};
 use serde_json::{Value, json};
 
 scenarios! { "portmap":
@@ -59,8 +59,8 @@ fn answers_from_everywhere(stage: &Stage, backend: &str) {
     let chain = chain(stage, json!({"backend": backend}), both_protocols(8080, 80));
     let quiet = Chain { capabilities: json!({}), ..chain.clone() };
     ["pod1", "pod2"].iter().for_each(|pod| drop(stage.site.pod(pod)));
-    let result = chain.add(Place::of("pod1"));
-    let neighbour = quiet.add(Place::of("pod2"));
+    let result = chain.add(PodInterface::of("pod1"));
+    let neighbour = quiet.add(PodInterface::of("pod2"));
     let server = Server::start(&stage.site, At::Pod("pod1"), "pod1", "[::]:80");
     for protocol in PROTOCOLS {
         for (from, to) in [
@@ -82,8 +82,8 @@ fn answers_from_everywhere(stage: &Stage, backend: &str) {
         }
     }
     drop(server);
-    chain.del(Place::of("pod1"), &result);
-    quiet.del(Place::of("pod2"), &neighbour);
+    chain.del(PodInterface::of("pod1"), &result);
+    quiet.del(PodInterface::of("pod2"), &neighbour);
     for protocol in PROTOCOLS {
         assert!(is_silent(&stage.site, At::Pod("outside"), protocol, "192.0.2.1:8080"));
     }
@@ -105,13 +105,13 @@ fn a_port_of_one_address_answers_on_that_address_only(stage: &Stage) {
         let mapping =
             json!([{"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": "192.0.2.11"}]);
         let chain = chain(stage, json!({"backend": backend}), mapping);
-        let result = chain.add(Place::of("pod1"));
+        let result = chain.add(PodInterface::of("pod1"));
         let server = Server::start(&stage.site, At::Pod("pod1"), "pod1", "[::]:80");
         let to = |to| ask(&stage.site, At::Pod("outside"), Protocol::Tcp, to);
         assert_eq!(to("192.0.2.11:8080"), Ok(format!("pod1 {OUTSIDE}")), "{backend}");
         assert!(is_silent(&stage.site, At::Pod("outside"), Protocol::Tcp, "192.0.2.1:8080"), "{backend}");
         drop(server);
-        chain.del(Place::of("pod1"), &result);
+        chain.del(PodInterface::of("pod1"), &result);
         stage.site.remove_pod("pod1");
     }
 }
@@ -120,7 +120,7 @@ fn masquerading_all(stage: &Stage, backend: &str) {
     uplink(stage);
     stage.site.pod("pod1");
     let chain = chain(stage, json!({"backend": backend, "masqAll": true}), both_protocols(8080, 80));
-    chain.add(Place::of("pod1"));
+    chain.add(PodInterface::of("pod1"));
     let _server = Server::start(&stage.site, At::Pod("pod1"), "pod1", "[::]:80");
     for protocol in PROTOCOLS {
         let answer = ask(&stage.site, At::Pod("outside"), protocol, "192.0.2.1:8080");
@@ -145,14 +145,14 @@ fn who_asks_from_outside_is_seen(stage: &Stage) {
     for backend in ["iptables", "nftables"] {
         stage.site.pod("pod1");
         let chain = chain(stage, json!({"backend": backend}), both_protocols(8080, 80));
-        let result = chain.add(Place::of("pod1"));
+        let result = chain.add(PodInterface::of("pod1"));
         let server = Server::start(&stage.site, At::Pod("pod1"), "pod1", "[::]:80");
         for protocol in PROTOCOLS {
             let answer = ask(&stage.site, At::Pod("outside"), protocol, "192.0.2.1:8080");
             assert_eq!(answer, Ok(format!("pod1 {OUTSIDE}")), "{backend} {protocol:?}");
         }
         drop(server);
-        chain.del(Place::of("pod1"), &result);
+        chain.del(PodInterface::of("pod1"), &result);
         stage.site.remove_pod("pod1");
     }
 }
@@ -167,7 +167,7 @@ fn the_next_pod_on_a_port_of_udp_answers_at_once(stage: &Stage) {
         let chain = chain(stage, json!({"backend": backend}), both_protocols(8080, 80));
         for pod in ["pod1", "pod2"] {
             stage.site.pod(pod);
-            let result = chain.add(Place::of(pod));
+            let result = chain.add(PodInterface::of(pod));
             let server = Server::start(&stage.site, At::Pod(pod), pod, "0.0.0.0:80");
             socket.send_to(b"?", "192.0.2.1:8080").unwrap();
             let mut buffer = [0; 64];
@@ -175,7 +175,7 @@ fn the_next_pod_on_a_port_of_udp_answers_at_once(stage: &Stage) {
             let answer = String::from_utf8_lossy(&buffer[..length]);
             assert_eq!(answer, format!("{pod} {OUTSIDE}"), "{backend}");
             drop(server);
-            chain.del(Place::of(pod), &result);
+            chain.del(PodInterface::of(pod), &result);
             stage.site.remove_pod(pod);
         }
     }

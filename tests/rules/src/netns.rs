@@ -3,49 +3,23 @@
 //! Takes a path of a namespace, gives sockets in it. A socket stays where it was made, so no program is run there.
 
 use std::fs::File;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
 use flannel_lab::{Node, Pod, wait_for};
+use flannel_plan::family::Family;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, netdevice, sockopt};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// A family of addresses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
-    /// IPv4.
-    V4,
-    /// IPv6.
-    V6,
-}
-
-impl Family {
-    /// Both.
-    pub const BOTH: [Self; 2] = [Self::V4, Self::V6];
-
-    /// Every address of this host.
-    pub fn any(self) -> IpAddr {
-        match self {
-            Self::V4 => Ipv4Addr::UNSPECIFIED.into(),
-            Self::V6 => Ipv6Addr::UNSPECIFIED.into(),
-        }
-    }
-
-    /// That of an address.
-    pub fn of(address: IpAddr) -> Self {
-        if address.is_ipv4() { Self::V4 } else { Self::V6 }
-    }
-}
-
 /// A namespace of a node or a pod.
 #[derive(Clone, Debug)]
-pub struct Place(PathBuf);
+pub struct Netns(PathBuf);
 
-impl Place {
+impl Netns {
     /// That of a node.
     pub fn of_node(node: &Node) -> Self {
         Self(format!("/proc/{}/ns/net", node.pid().unwrap()).into())
@@ -75,7 +49,7 @@ impl Place {
 
     /// A socket for datagrams to a group that come in by eth0.
     pub fn udp_of_group(&self, group: IpAddr, port: u16) -> UdpSocket {
-        let socket = self.udp(Family::of(group).any(), port);
+        let socket = self.udp(Family::of(group).unspecified(), port);
         self.inside(|| match group {
             IpAddr::V4(group) => socket.join_multicast_v4(&group, &own_v4()),
             IpAddr::V6(group) => {
@@ -88,7 +62,7 @@ impl Place {
 
     /// A socket that waits for connections to every address of one family.
     pub fn listener(&self, family: Family, port: u16) -> TcpListener {
-        self.inside(|| once_free(|| TcpListener::bind((family.any(), port))))
+        self.inside(|| once_free(|| TcpListener::bind((family.unspecified(), port))))
     }
 
     /// Connects, from an address or whatever the kernel chooses.
