@@ -2,6 +2,9 @@
 //!
 //! A pipe where a file is meant would hang its reader, a device would fill its memory, and a file that is written in
 //! place is seen half. Every program here reads and writes by these few functions, so they know nothing of flannel.
+//! [`watch`] tells when a file of others is worth reading again.
+
+pub mod watch;
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, ErrorKind};

@@ -141,7 +141,7 @@ impl LeaseStore for Directory {
 
     async fn next(&mut self) -> Result<Snapshot, StoreError> {
         loop {
-            if let Some(notices) = self.notices.as_ref().filter(|_| self.reading.version != 0)
+            if let Some(notices) = self.notices.as_mut().filter(|_| self.reading.version != 0)
                 && let Err(wrong) = notices.wait(&mut self.suspects).await
             {
                 // Whatever is wrong with the watch, the next try begins with a new one.

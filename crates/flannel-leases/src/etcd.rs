@@ -28,6 +28,7 @@ use ipnet::IpNet;
 use tracing::info;
 
 use crate::rival::Stand;
+use crate::timing::{random, until};
 use crate::{Fault, LeaseStore, Server, Snapshot, StoreError};
 use claim::{Memory, Node};
 use client::Client;
@@ -315,22 +316,8 @@ impl LeaseStore for Etcd {
     }
 }
 
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment.into()).await,
-        None => std::future::pending().await,
-    }
-}
-
 /// When etcd cuts its watches, all nodes come back at once and read everything: the more they are, the more
 /// they should spread.
 fn jitter(nodes: usize) -> Duration {
-    Duration::from_millis(dice() % u64::try_from(nodes).unwrap_or(u64::MAX).saturating_add(1))
-}
-
-fn dice() -> u64 {
-    let mut bytes = [0; 8];
-    // A kernel without randomness gives the first free subnet: slower when many start at once, not wrong.
-    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    u64::from_ne_bytes(bytes)
+    Duration::from_millis(random() % u64::try_from(nodes).unwrap_or(u64::MAX).saturating_add(1))
 }

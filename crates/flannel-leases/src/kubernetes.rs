@@ -43,6 +43,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use crate::proxy::Proxies;
+use crate::timing::until;
 use crate::{Fault, LeaseStore, Readiness, Server, Snapshot, StoreError};
 use access::{Access, Hints, Trust};
 use board::{Board, State};
@@ -268,12 +269,5 @@ impl LeaseStore for Kubernetes {
         if let Some(words) = &self.words {
             words.send_modify(|word| *word = Word::after(word.as_ref(), readiness, Instant::now()));
         }
-    }
-}
-
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment.into()).await,
-        None => std::future::pending().await,
     }
 }

@@ -6,13 +6,14 @@
 mod directory;
 mod error;
 pub mod etcd;
-mod inotify;
 pub mod kubernetes;
 mod proxy;
+mod readable;
 pub mod rival;
 mod secret;
 mod server;
 mod sorted;
+mod timing;
 
 use std::fmt;
 use std::net::IpAddr;

@@ -9,6 +9,7 @@ pub mod allocate;
 pub mod annotations;
 pub mod backend;
 mod backend_data;
+pub mod backoff;
 pub mod config;
 pub mod config_change;
 pub mod delta;

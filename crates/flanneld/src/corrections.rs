@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use flannel_plan::backoff::Backoff;
+
 /// So many corrections within [`WINDOW`] are made at once; one more makes a fight.
 const AT_ONCE: usize = 3;
 const WINDOW: Duration = Duration::from_secs(10);
@@ -18,7 +20,7 @@ pub struct Corrections {
 
 #[derive(Clone, Copy, Debug)]
 struct Fight {
-    pause: Duration,
+    backoff: Backoff,
     /// When the next correction may be made.
     until: Instant,
     /// When it is over, if no correction is needed until then.
@@ -26,8 +28,9 @@ struct Fight {
 }
 
 impl Fight {
-    fn after(pause: Duration, now: Instant) -> Self {
-        Self { pause, until: now + pause, over: now + pause.max(WINDOW) }
+    fn after(mut backoff: Backoff, now: Instant) -> Self {
+        let pause = backoff.grow();
+        Self { backoff, until: now + pause, over: now + pause.max(WINDOW) }
     }
 }
 
@@ -37,9 +40,9 @@ impl Corrections {
         self.made.retain(|at| now.duration_since(*at) < WINDOW);
         match self.fight {
             Some(fight) if now < fight.until => return false,
-            Some(fight) => self.fight = Some(Fight::after((fight.pause * 2).min(LONGEST_PAUSE), now)),
+            Some(fight) => self.fight = Some(Fight::after(fight.backoff, now)),
             None if self.made.len() >= AT_ONCE => {
-                self.fight = Some(Fight::after(FIRST_PAUSE, now));
+                self.fight = Some(Fight::after(Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), now));
                 return false;
             }
             None => self.made.push(now),

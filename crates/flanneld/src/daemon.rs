@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use flannel_kernel::watch::Interest;
 use flannel_kernel::{Kernel, Urgent};
 use flannel_leases::Snapshot;
+use flannel_plan::backoff::Backoff;
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::diff::Change;
 use flannel_plan::family::ByFamily;
@@ -99,7 +100,7 @@ pub struct Daemon<K> {
     holds_back: bool,
     trial: Trial,
     fast_path: FastPath,
-    retry: Option<Duration>,
+    retry: Backoff,
 }
 
 impl<K: Kernel> Daemon<K> {
@@ -118,7 +119,7 @@ impl<K: Kernel> Daemon<K> {
             holds_back: false,
             trial: Trial::default(),
             fast_path: FastPath::default(),
-            retry: None,
+            retry: Backoff::new(FIRST_RETRY, SAFETY_LOOK),
         }
     }
 
@@ -361,8 +362,11 @@ impl<K: Kernel> Daemon<K> {
             Err(NotYet::Observation(_) | NotYet::Identity(_)) => true,
             Err(_) => false, // a notice will come when that changes
         };
-        let next = self.retry.map_or(FIRST_RETRY, |delay| (delay * 2).min(SAFETY_LOOK));
-        self.retry = unsettled.then_some(next);
+        if unsettled {
+            self.retry.grow();
+        } else {
+            self.retry.reset();
+        }
     }
 
     /// Nobody tells of changes to legacy iptables.
@@ -373,7 +377,7 @@ impl<K: Kernel> Daemon<K> {
 
     fn next_look(&self) -> Instant {
         let now = Instant::now();
-        let retry = self.retry.map(|delay| now + delay);
+        let retry = self.retry.pause().map(|pause| now + pause);
         let grace = self.parts.reporter.grace_ends();
         let trial = self.trial.again().filter(|_| self.holds_back);
         let due =

@@ -6,7 +6,6 @@
 mod agent;
 mod file;
 mod flags;
-mod folder_watch;
 mod status;
 mod yaml;
 
@@ -19,7 +18,7 @@ use crate::culprits::{Culprits, Suspects};
 use crate::metrics::Failures;
 use crate::wake::{Alarm, Bell};
 use crate::watching::{self, Named};
-use crate::{exit, logging, options};
+use crate::{exit, file_watch, logging, options};
 use agent::Agent;
 use flags::{AgentOptions, AgentParsed};
 
@@ -54,6 +53,6 @@ fn keep(options: AgentOptions, bell: Bell) {
         Named { name: "rule-watch", without: "changes to rules are repaired every resyncInterval only" };
     let open = firewall.watcher(&options.chain);
     watching::keep_rules(named, Failures::default(), open, (bell.clone(), culprits.clone()));
-    folder_watch::start(&options.config, bell.clone());
+    file_watch::start_or_poll(&options.config, bell.clone());
     Agent::new(options, firewall, Suspects::new(culprits)).run(&mut Alarm::new(bell));
 }

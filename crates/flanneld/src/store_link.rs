@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use flannel_leases::rival::{Stand, said};
 use flannel_leases::{LeaseStore, Readiness, Rival, Snapshot, StoreError};
+use flannel_plan::backoff::Backoff;
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::lease::Announcement;
 use tokio::sync::watch;
@@ -338,20 +339,17 @@ impl Publishing {
 /// Growing delays between tries.
 #[derive(Debug)]
 struct Retry {
-    longest: Duration,
-    delay: Option<Duration>,
+    backoff: Backoff,
     at: Option<Instant>,
 }
 
 impl Retry {
     fn up_to(longest: Duration) -> Self {
-        Self { longest, delay: None, at: None }
+        Self { backoff: Backoff::new(FIRST_RETRY, longest), at: None }
     }
 
     fn again(&mut self) {
-        let delay = self.delay.map_or(FIRST_RETRY, |delay| (delay * 2).min(self.longest));
-        self.delay = Some(delay);
-        self.at = Some(Instant::now() + delay);
+        self.at = Some(Instant::now() + self.backoff.grow());
     }
 
     fn is_waiting(&self) -> bool {
@@ -364,7 +362,8 @@ impl Retry {
     }
 
     fn reset(&mut self) {
-        *self = Self::up_to(self.longest);
+        self.backoff.reset();
+        self.at = None;
     }
 
     async fn due(&self) {

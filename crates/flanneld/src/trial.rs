@@ -4,6 +4,7 @@
 use std::time::{Duration, Instant};
 
 use flannel_kernel::{ApplyError, Kernel};
+use flannel_plan::backoff::Backoff;
 use flannel_plan::state::Link;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -19,7 +20,7 @@ pub struct Trial {
 #[derive(Debug)]
 enum Outcome {
     Made,
-    Failed { why: String, pause: Duration, again: Instant },
+    Failed { why: String, backoff: Backoff, again: Instant },
 }
 
 impl Trial {
@@ -28,19 +29,16 @@ impl Trial {
         if self.devices != devices {
             *self = Self { devices: devices.to_vec(), outcome: None };
         }
-        let pause = match &self.outcome {
-            None => Some(FIRST_PAUSE),
-            Some(Outcome::Failed { pause, again, .. }) if now >= *again => {
-                Some((*pause * 2).min(LONGEST_PAUSE))
-            }
-            Some(_) => None,
+        let due = match &self.outcome {
+            None => Some(Backoff::new(FIRST_PAUSE, LONGEST_PAUSE)),
+            Some(Outcome::Failed { backoff, again, .. }) => (now >= *again).then_some(*backoff),
+            Some(Outcome::Made) => None,
         };
-        if let Some(pause) = pause {
+        if let Some(mut backoff) = due {
             let error = devices.iter().find_map(|device| kernel.try_link(device).err());
-            self.outcome = Some(error.map_or(Outcome::Made, |error| Outcome::Failed {
-                why: in_words(&error),
-                pause,
-                again: now + pause,
+            self.outcome = Some(error.map_or(Outcome::Made, |error| {
+                let again = now + backoff.grow();
+                Outcome::Failed { why: in_words(&error), backoff, again }
             }));
         }
         match &self.outcome {

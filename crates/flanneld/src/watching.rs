@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use flannel_kernel::firewall::rules::watch::RuleWatch;
 use flannel_kernel::watch::WatchError;
+use flannel_plan::backoff::Backoff;
 use tracing::{debug, warn};
 
 use crate::culprits::Culprits;
@@ -44,8 +45,8 @@ pub fn keep<E: Display>(
             let begun = Instant::now();
             let Err(error) = listen();
             failures.count(name);
-            let (pause, is_news) = setback.after(begun.elapsed(), error.to_string());
-            if is_news {
+            let (pause, is_new) = setback.after(begun.elapsed(), error.to_string());
+            if is_new {
                 warn!(watch = name, %error, "{without} until the watch is back");
             } else {
                 debug!(watch = name, %error, ?pause, "the watch failed again");
@@ -77,10 +78,16 @@ pub fn keep_rules(
 }
 
 /// How often a watch has failed in a row, and why.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Setback {
-    pause: Option<Duration>,
+    backoff: Backoff,
     why: String,
+}
+
+impl Default for Setback {
+    fn default() -> Self {
+        Self { backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE), why: String::new() }
+    }
 }
 
 impl Setback {
@@ -89,10 +96,9 @@ impl Setback {
         if lasted >= WORKED {
             *self = Self::default();
         }
-        let pause = self.pause.map_or(FIRST_PAUSE, |pause| (pause * 2).min(LONGEST_PAUSE));
-        let is_news = self.why != why;
-        *self = Self { pause: Some(pause), why };
-        (pause, is_news)
+        let is_new = self.why != why;
+        self.why = why;
+        (self.backoff.grow(), is_new)
     }
 }
 
@@ -106,8 +112,8 @@ mod tests {
     fn a_watch_that_keeps_failing_is_tried_ever_more_rarely_and_told_once_a_reason() {
         let mut setback = Setback::default();
         let mut after = |lasted: u64, why: &str| {
-            let (pause, is_news) = setback.after(Duration::from_secs(lasted), why.to_owned());
-            (pause.as_millis(), is_news)
+            let (pause, is_new) = setback.after(Duration::from_secs(lasted), why.to_owned());
+            (pause.as_millis(), is_new)
         };
         let told: Vec<_> = (0..10).map(|_| after(0, "no memory")).collect();
         let pauses = [100, 200, 400, 800, 1600, 3200, 6400, 12_800, 25_600, 30_000];

@@ -6,11 +6,11 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::inotify::{Event, ReadFlags};
+use flannel_files::watch::{Inotify, Notice};
 
 use super::{CONFIG, LEASES, lease_file, leases_of};
 use crate::StoreError;
-use crate::inotify::{GONE, Inotify};
+use crate::readable::Readable;
 
 /// What may have changed since the last look, beyond what a file's stamp tells.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -31,15 +31,15 @@ impl Suspects {
         self.all || self.leases.contains(file_name)
     }
 
-    fn note(&mut self, event: &Event<'_>, directory: i32) {
-        if event.events().intersects(GONE | ReadFlags::QUEUE_OVERFLOW) {
+    fn note(&mut self, notice: Notice<'_>, directory: i32) {
+        if notice.is_gone || notice.is_overflow() {
             self.look = true;
             self.all = true;
-            self.lost |= event.wd() == directory && event.events().intersects(GONE);
+            self.lost |= notice.watch == directory;
             return;
         }
-        let Some(name) = event.file_name().and_then(|name| name.to_str().ok()) else { return };
-        if event.wd() == directory {
+        let Ok(name) = std::str::from_utf8(notice.name) else { return };
+        if notice.watch == directory {
             self.look |= name == CONFIG || name == LEASES;
         } else if lease_file::key(name).is_some() {
             self.look = true;
@@ -51,7 +51,7 @@ impl Suspects {
 /// A watch over one store.
 #[derive(Debug)]
 pub(super) struct Notices {
-    events: Inotify,
+    events: Readable<Inotify>,
     dir: PathBuf,
     directory: i32,
 }
@@ -62,6 +62,7 @@ impl Notices {
         let wrong = |cause: io::Error| StoreError::Watch { path: dir.to_owned(), cause };
         let events = Inotify::new().map_err(wrong)?;
         let directory = events.watch(dir).map_err(wrong)?;
+        let events = Readable::new(events).map_err(wrong)?;
         Ok(Self { events, dir: dir.to_owned(), directory })
     }
 
@@ -69,17 +70,17 @@ impl Notices {
     /// that directory may be made, or replaced, at any time.
     pub(super) fn follow_leases(&self) -> Result<(), StoreError> {
         let path = leases_of(&self.dir);
-        match self.events.watch(&path) {
+        match self.events.get_ref().watch(&path) {
             Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(StoreError::Watch { path, cause }),
             _ => Ok(()),
         }
     }
 
     /// Waits until there is something to look at, and adds it to what is known already. A burst is one.
-    pub(super) async fn wait(&self, suspects: &mut Suspects) -> Result<(), StoreError> {
-        let wrong = |cause| StoreError::Watch { path: self.dir.clone(), cause };
+    pub(super) async fn wait(&mut self, suspects: &mut Suspects) -> Result<(), StoreError> {
         while !suspects.look {
-            self.events.wait(|event| suspects.note(event, self.directory)).await.map_err(wrong)?;
+            let read = self.events.read(|events| events.read(|notice| suspects.note(notice, self.directory)));
+            read.await.map_err(|cause| StoreError::Watch { path: self.dir.clone(), cause })?;
         }
         Ok(())
     }
@@ -93,7 +94,7 @@ mod tests {
 
     fn noticed(notices: &Notices) -> Suspects {
         let mut suspects = Suspects::default();
-        notices.events.take(|event| suspects.note(event, notices.directory));
+        let _ = notices.events.get_ref().read(|notice| suspects.note(notice, notices.directory));
         suspects
     }
 

@@ -10,8 +10,9 @@ use super::claim::{self, Change, Held, Life, Step, StepError, next_step};
 use super::error::EtcdError;
 use super::table::any_overlap;
 use super::tenure::Title;
-use super::{Etcd, dice, txn};
+use super::{Etcd, txn};
 use crate::rival::{Rival, Stand, said};
+use crate::timing::random;
 use crate::{Fault, StoreError};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -36,7 +37,7 @@ impl Etcd {
         self.read().await?;
         let mut times = 0;
         loop {
-            match next_step(&self.table, &self.node, dice()) {
+            match next_step(&self.table, &self.node, random()) {
                 Ok(Step::Keep(name)) if self.lives_on(&name).await? => return self.hold(&name),
                 Ok(Step::Keep(_)) => {}
                 Ok(Step::Change(change)) => times += usize::from(!self.take_over(&change).await?),

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use flannel_plan::backoff::Backoff;
 use http::Method;
 use serde_json::json;
 use tokio::sync::watch;
@@ -12,15 +13,17 @@ use tracing::{debug, info, warn};
 
 use super::board::{Board, OwnVersion};
 use super::client::{Call, Client, METADATA, STRATEGIC_MERGE, WHOLE};
+use super::clock;
 use super::error::KubernetesError;
 use super::identity::Identity;
 use super::wire::NodeWithStatus;
-use super::{clock, pace::any_of};
 use crate::Readiness;
+use crate::timing::{jittered, until};
 
 const KIND: &str = "NetworkUnavailable";
 /// A kubelet writes its own conditions every few minutes; looking after each of them is enough.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
+const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LONGEST_RETRY: Duration = Duration::from_secs(10);
 
 /// How this node is, and since when it is not ready.
@@ -86,7 +89,7 @@ impl Teller {
     pub(super) async fn run(mut self) {
         let mut own = self.board.listen_to_own();
         let mut seen = own.borrow().clone();
-        let mut retry = Duration::ZERO;
+        let mut retry = Backoff::new(FIRST_RETRY, LONGEST_RETRY);
         loop {
             let word = self.words.borrow_and_update().clone();
             let wished = word.map(|word| wish(&word, self.patience, Instant::now()));
@@ -98,7 +101,7 @@ impl Teller {
                     seen = own.borrow().clone();
                     match self.tell(&wish).await {
                         Ok(()) => {
-                            retry = Duration::ZERO;
+                            retry.reset();
                             (None, true)
                         }
                         Err(trouble) => (Some(note(&trouble, &mut retry)), false),
@@ -107,7 +110,7 @@ impl Teller {
             };
             tokio::select! {
                 changed = self.words.changed() => if changed.is_err() { return },
-                () = pause_for(pause) => {}
+                () = until(pause.map(|pause| Instant::now() + pause)) => {}
                 () = is_worth_a_look(&mut own, &seen), if is_said => {}
             }
         }
@@ -170,21 +173,13 @@ fn patch(node: &str, wish: &Wish, change: Change) -> Call {
 }
 
 /// Tells of the first failure, and gives the pause before the next try.
-fn note(trouble: &KubernetesError, retry: &mut Duration) -> Duration {
-    if retry.is_zero() {
+fn note(trouble: &KubernetesError, retry: &mut Backoff) -> Duration {
+    if retry.pause().is_none() {
         warn!(error = %trouble, "condition NetworkUnavailable is not set; trying again");
     } else {
         debug!(error = %trouble, "condition NetworkUnavailable is not set; trying again");
     }
-    *retry = (*retry * 2).clamp(Duration::from_millis(500), LONGEST_RETRY);
-    retry.mul_f64(f64::from(any_of(80..120)) / 100.0)
-}
-
-async fn pause_for(pause: Option<Duration>) {
-    match pause {
-        Some(pause) => sleep(pause).await,
-        None => std::future::pending().await,
-    }
+    jittered(retry.grow(), 80..120)
 }
 
 /// Waits until this node is made anew, or has changed some time after it was seen: it changes whenever the kubelet

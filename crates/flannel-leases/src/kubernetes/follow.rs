@@ -19,9 +19,10 @@ use super::identity::Identity;
 use super::list::Age;
 use super::node::Node;
 use super::nodes::News;
-use super::pace::{Pace, any_of};
+use super::pace::Pace;
 use super::stream::Frames;
 use super::wire::{self, Event, Status};
+use crate::timing::any_of;
 
 /// A bookmark comes every minute.
 pub(super) const SILENCE: Duration = Duration::from_secs(100);

@@ -1,16 +1,16 @@
-//! The net-conf in a file: read at the start, and again whenever its folder changes. A ConfigMap that is mounted
-//! changes by a link that is swapped beside the file, so the folder is watched and not the file.
+//! The net-conf in a file: read at the start, and again whenever it may have changed.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use flannel_files::MOST_BY_HAND;
+use flannel_files::watch::FileWatch;
 use flannel_plan::config::NetworkConfig;
 use tokio::time::sleep;
 use tracing::debug;
 
 use crate::Fault;
-use crate::inotify::{GONE, Inotify};
+use crate::readable::Readable;
 
 /// How often to look at a file that cannot be watched.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -19,7 +19,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(super) struct NetConf {
     path: PathBuf,
-    notices: Option<Inotify>,
+    watch: Option<Readable<FileWatch>>,
     /// What was read last, to the byte; none if nothing could be read.
     text: Option<String>,
     config: Option<NetworkConfig>,
@@ -28,7 +28,7 @@ pub(super) struct NetConf {
 
 impl NetConf {
     pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, notices: None, text: None, config: None, fault: None }
+        Self { path, watch: None, text: None, config: None, fault: None }
     }
 
     /// The config in force, or why there has been none so far.
@@ -45,8 +45,8 @@ impl NetConf {
 
     /// Reads the file, and says whether anything is new.
     pub(super) fn look(&mut self) -> bool {
-        if self.notices.is_none() {
-            self.notices = self.begin();
+        if self.watch.is_none() {
+            self.watch = self.begin();
         }
         let read = flannel_files::read_text(&self.path, MOST_BY_HAND);
         if read.as_ref().ok() == self.text.as_ref() && read.is_ok() {
@@ -69,38 +69,23 @@ impl NetConf {
         before != (self.config.clone(), self.fault.clone())
     }
 
-    fn begin(&self) -> Option<Inotify> {
-        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let begun = Inotify::new().and_then(|notices| {
-            notices.watch(folder.unwrap_or(Path::new(".")))?;
-            Ok(notices)
-        });
-        begun
+    fn begin(&self) -> Option<Readable<FileWatch>> {
+        FileWatch::new(&self.path)
+            .and_then(Readable::new)
             .inspect_err(|error| debug!(%error, file = %self.path.display(), "the net-conf is not watched"))
             .ok()
     }
 
     /// Waits until it is worth a look.
     pub(super) async fn noticed(&mut self) {
-        loop {
-            let Some(notices) = &self.notices else {
-                sleep(LOOK_AGAIN).await;
-                return;
-            };
-            let (mut touched, mut lost) = (false, false);
-            let name = self.path.file_name().map(|name| name.as_encoded_bytes()).unwrap_or_default();
-            let waited = notices.wait(|event| {
-                let file = event.file_name().map(|name| name.to_bytes()).unwrap_or_default();
-                // Everything that Kubernetes swaps in a mounted volume begins with two dots.
-                touched |= file.is_empty() || file == name || file.starts_with(b"..");
-                lost |= event.events().intersects(GONE);
-            });
-            if waited.await.is_err() || lost {
-                self.notices = None;
-            } else if touched {
-                return;
+        while let Some(watch) = &mut self.watch {
+            match watch.read(FileWatch::read).await {
+                Ok(true) => return,
+                Ok(false) => {}
+                Err(_) => self.watch = None,
             }
         }
+        sleep(LOOK_AGAIN).await;
     }
 
     fn wrong(&self, reason: &str) -> Fault {
