@@ -155,7 +155,8 @@ impl ApplyError {
     }
 
     /// The same of another device than the one that was tried in its place.
-    pub(crate) fn of(mut self, link: &Link) -> Self {
+    #[must_use]
+    pub fn of(mut self, link: &Link) -> Self {
         match &mut self {
             Self::Refused { object, .. }
             | Self::NoDevice { object, .. }

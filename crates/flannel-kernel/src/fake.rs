@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use flannel_plan::diff::{Change, must_be_rebuilt};
+use flannel_plan::firewall_backend::{FirewallFacts, FirewallQuery, Translated, Untrack};
 use flannel_plan::link_name::LinkName;
 use flannel_plan::observation::{AddressFact, LinkFact, Observation, RouteFact, Scope};
 use flannel_plan::rules::edit::{applied, edits};
@@ -14,9 +15,8 @@ use flannel_plan::rules::{RuleTable, TableId};
 use flannel_plan::state::{Address, Item, Key, Link, Route};
 use rustix::io::Errno;
 
-use crate::firewall::rules::Rules;
 use crate::linux::is_in_scope;
-use crate::{ApplyError, Failure, Kernel, NetlinkError, ObserveError, Urgent};
+use crate::{ApplyError, Failure, Kernel, NetlinkError, ObserveError};
 
 /// A kernel in memory.
 #[derive(Clone, Debug, Default)]
@@ -27,24 +27,26 @@ pub struct Fake {
     pub refuses: BTreeMap<Key, NetlinkError>,
     /// Every change that was made, in order.
     pub made: Vec<Change>,
+    /// Whether something is more urgent than an observation that gives way.
+    pub urgent: bool,
     /// Whose rules were looked for last.
     rule_scope: RuleScope,
 }
 
 impl Kernel for Fake {
-    fn observe_unless(&mut self, scope: &Scope, urgent: Urgent) -> Result<Observation, ObserveError> {
-        if urgent() {
+    fn observe(&mut self, scope: &Scope) -> Result<Observation, ObserveError> {
+        if self.urgent && scope.options.gives_way {
             let why = NetlinkError { errno: Errno::CANCELED, message: None };
             return Err(ObserveError { what: "the kernel".to_owned(), why });
         }
-        self.observe(scope)
-    }
-
-    fn observe(&mut self, scope: &Scope) -> Result<Observation, ObserveError> {
-        let mut observation = self.now.clone();
-        self.rule_scope = scope.rules();
-        if scope.system.is_none() {
-            observation.rules = RuleObservation::default();
+        let firewall = self.firewall_facts(&scope.options.firewall);
+        if scope.options.without_objects {
+            return Ok(Observation { firewall, ..Observation::default() });
+        }
+        let mut observation = Observation { firewall, ..self.now.clone() };
+        match scope.system {
+            Some(_) => self.rule_scope = scope.rules(),
+            None => observation.rules = RuleObservation::default(),
         }
         let in_scope: Vec<_> = observation
             .links
@@ -66,16 +68,6 @@ impl Kernel for Fake {
         });
         failures.collect()
     }
-
-    fn try_link(&mut self, link: &Link) -> Result<(), ApplyError> {
-        let change = Change::Create(Item::Link(Box::new(link.clone())));
-        let refusal = self.refuses.get(&change.key());
-        refusal.map_or(Ok(()), |why| Err(ApplyError::refused(&change, why.clone())))
-    }
-
-    fn rules(&mut self) -> Option<&mut Rules> {
-        None
-    }
 }
 
 impl Fake {
@@ -88,6 +80,26 @@ impl Fake {
     pub fn lose_link(&mut self, name: LinkName) {
         self.now.links.retain(|fact| fact.link.name != name);
         self.forget(name, |_| true);
+    }
+
+    /// What is asked of the firewall. What a test does not say of it is harmless: nothing is unreadable or translated.
+    fn firewall_facts(&self, query: &FirewallQuery) -> FirewallFacts {
+        let host = &self.now.firewall;
+        let mut facts = FirewallFacts::default();
+        facts.tools = query.tools.as_ref().map(|_| host.tools.unwrap_or_default());
+        if !query.suspects.is_empty() {
+            let unreadable = host.unreadable.iter().flatten().filter(|table| query.suspects.contains(table));
+            facts.unreadable = Some(unreadable.cloned().collect());
+        }
+        for (_, family) in &query.untrack {
+            let found = host.untrack.get(*family).copied().unwrap_or(Untrack::Impossible);
+            *facts.untrack.slot(*family) = Some(found);
+        }
+        for (family, _) in &query.ports {
+            let found = host.translated.get(*family).cloned().unwrap_or(Translated::No);
+            *facts.translated.slot(*family) = Some(found);
+        }
+        facts
     }
 
     fn make(&mut self, change: &Change) -> Result<(), ApplyError> {

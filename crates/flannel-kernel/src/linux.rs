@@ -1,23 +1,19 @@
 //! The kernel of this machine behind the [`Kernel`] trait: looks by dumps, applies single changes and batches.
 
+mod host;
 mod rule_changes;
 
 use flannel_plan::diff::Change;
 use flannel_plan::observation::{LinkFact, Observation, Scope};
 use flannel_plan::ownership::{is_marked_by, must_know_the_living};
 use flannel_plan::rules::observed::RuleScope;
-use flannel_plan::state::{Item, Link, LinkKind};
+use flannel_plan::state::LinkKind;
 
 use crate::apply::{Applying, Known};
 use crate::firewall::rules::Rules;
 use crate::names::Names;
 use crate::netlink::{NetlinkError, Socket};
-use crate::{
-    ApplyError, Failure, Kernel, ObserveError, Urgent, address, file, link, living, neighbour, route, sysctl,
-};
-
-/// What a device that is only tried is called; the number of this process follows.
-const TRIAL: &str = "fltry";
+use crate::{Failure, Kernel, ObserveError, Urgent, address, file, link, living, neighbour, route, sysctl};
 
 /// The kernel of this machine, in one network namespace.
 ///
@@ -25,8 +21,9 @@ const TRIAL: &str = "fltry";
 /// kernel settings are looked up by thread.
 pub struct Linux {
     socket: Socket,
-    /// For looks that give way: a dump that is left in the middle takes its socket along, and this one's port is in
-    /// no notice.
+    /// What observations give way to that are asked to.
+    urgent: Option<Urgent>,
+    /// For those: a dump that is left in the middle takes its socket along, and this one's port ID is in no notice.
     spare: Option<Socket>,
     /// How much was found at the last look: the next one finds about as much.
     last: Sizes,
@@ -34,6 +31,8 @@ pub struct Linux {
     /// The rules, opened by the first who asks for them, and whose they are.
     rules: Option<Rules>,
     rule_scope: RuleScope,
+    /// Whether the module of bridges was tried to load.
+    tried_module: bool,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -48,7 +47,14 @@ impl Linux {
     pub fn open() -> Result<Self, ObserveError> {
         let socket = Socket::open().map_err(because("a netlink socket"))?;
         let (last, known, rule_scope) = (Sizes::default(), Known::new(), RuleScope::default());
-        Ok(Self { socket, spare: None, last, known, rules: None, rule_scope })
+        let (urgent, spare, rules) = (None, None, None);
+        Ok(Self { socket, urgent, spare, last, known, rules, rule_scope, tried_module: false })
+    }
+
+    /// Lets observations that are asked to give way to what is more urgent do so: then the error
+    /// [says so](ObserveError::gave_way).
+    pub fn give_way_to(&mut self, urgent: Urgent) {
+        self.urgent = Some(urgent);
     }
 
     /// The port ID of our netlink socket, which notices carry.
@@ -84,6 +90,19 @@ impl Linux {
         Ok(observation)
     }
 
+    fn observe_giving_way(&mut self, scope: &Scope, urgent: Urgent) -> Result<Observation, ObserveError> {
+        let mut spare = match self.spare.take() {
+            Some(spare) => spare,
+            None => Socket::open().map_err(because("a netlink socket"))?,
+        };
+        spare.give_way_to(urgent);
+        std::mem::swap(&mut self.socket, &mut spare);
+        let observation = self.observe_without_rules(scope);
+        std::mem::swap(&mut self.socket, &mut spare);
+        self.spare = observation.is_ok().then_some(spare);
+        observation
+    }
+
     /// Adds the neighbours and forwarding entries on the devices of the scope.
     fn observe_entries(&mut self, observation: &mut Observation, scope: &Scope) -> Result<(), ObserveError> {
         let devices = observation.links.iter().filter(|fact| is_in_scope(fact, scope));
@@ -105,25 +124,19 @@ impl Linux {
 
 impl Kernel for Linux {
     fn observe(&mut self, scope: &Scope) -> Result<Observation, ObserveError> {
-        let mut observation = self.observe_without_rules(scope)?;
+        let options = &scope.options;
+        let mut observation = match self.urgent.clone().filter(|_| options.gives_way) {
+            _ if options.without_objects => Observation::default(),
+            Some(urgent) => self.observe_giving_way(scope, urgent)?,
+            None => self.observe_without_rules(scope)?,
+        };
         if let Some(system) = scope.system {
             self.rule_scope = scope.rules();
             observation.rules = self.rules().observe(system);
         }
+        observation.firewall = self.firewall_facts(&options.firewall);
+        observation.bridge_netfilter = self.bridge_netfilter(&observation, &options.pod_subnets);
         Ok(observation)
-    }
-
-    fn observe_unless(&mut self, scope: &Scope, urgent: Urgent) -> Result<Observation, ObserveError> {
-        let mut spare = match self.spare.take() {
-            Some(spare) => spare,
-            None => Socket::open().map_err(because("a netlink socket"))?,
-        };
-        spare.give_way_to(urgent);
-        std::mem::swap(&mut self.socket, &mut spare);
-        let observation = self.observe(scope);
-        std::mem::swap(&mut self.socket, &mut spare);
-        self.spare = observation.is_ok().then_some(spare);
-        observation
     }
 
     fn apply(&mut self, changes: &[Change]) -> Vec<Failure> {
@@ -136,23 +149,6 @@ impl Kernel for Linux {
         }
         failures
     }
-
-    fn try_link(&mut self, link: &Link) -> Result<(), ApplyError> {
-        let name = format!("{TRIAL}{}", std::process::id());
-        let name = name.parse().map_err(|_| ApplyError::unknown(&create(link.clone())))?;
-        // With our mark: if this process dies now, the next look finds the device and removes it.
-        let trial = Link { name, ..link.clone() };
-        let made = self.apply(&[create(trial.clone())]).pop();
-        let failed = made.map_or_else(
-            || self.apply(&[Change::Remove(Item::Link(Box::new(trial)))]).pop().map(|left| left.why),
-            |failure| Some(failure.why.of(link)),
-        );
-        failed.map_or(Ok(()), Err)
-    }
-
-    fn rules(&mut self) -> Option<&mut Rules> {
-        Some(Self::rules(self))
-    }
 }
 
 /// Whether the entries of a device are looked at.
@@ -160,10 +156,6 @@ pub(crate) fn is_in_scope(fact: &LinkFact, scope: &Scope) -> bool {
     let link = &fact.link;
     let marked = is_marked_by(scope, &link.alias);
     scope.links.contains(&link.name) || (marked && matches!(link.kind, LinkKind::Vxlan(_)))
-}
-
-fn create(link: Link) -> Change {
-    Change::Create(Item::Link(Box::new(link)))
 }
 
 fn because(what: &str) -> impl FnOnce(NetlinkError) -> ObserveError {

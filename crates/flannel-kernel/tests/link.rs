@@ -272,10 +272,13 @@ fn a_device_is_tried_beside_the_one_in_use_and_nothing_of_it_stays() {
         with_a_peer(kernel);
         let before = observe(kernel);
         let other = flannel_1_but(|link| vxlan(link).port = 4790);
-        assert_eq!(kernel.try_link(&other), Ok(()));
+        let trial = Item::Link(Box::new(Link { name: name("fltry1"), ..other.clone() }));
+        let trial = [Change::Create(trial.clone()), Change::Remove(trial)];
+        assert_eq!(kernel.apply(&trial), []);
         assert_eq!(observe(kernel), before);
         let _taken = UdpSocket::bind("0.0.0.0:4790").unwrap();
-        let why = kernel.try_link(&other).unwrap_err();
+        let failures = kernel.apply(&trial);
+        let why = failures.into_iter().map(|failure| failure.why.of(&other)).next().unwrap();
         assert_eq!(why.to_string(), "cannot bring flannel.1 up: UDP port 4790 is in use by another program");
         assert_eq!(observe(kernel), before);
     });

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use flannel_kernel::{Kernel, Linux, Urgent};
 use flannel_plan::diff::Change;
-use flannel_plan::observation::RouteFact;
+use flannel_plan::observation::{ObserveOptions, RouteFact, Scope};
 use flannel_plan::state::{Item, PROTOCOL_BOOT, Route, RouteKind};
 use sandbox::*;
 
@@ -258,14 +258,19 @@ fn a_look_gives_way_in_the_middle_and_the_next_one_is_whole() {
             let asked = Arc::clone(&asked);
             Arc::new(move || asked.fetch_add(1, Ordering::Relaxed) >= limit)
         };
-        let whole = kernel.observe_unless(&scope(), count(usize::MAX)).unwrap().routes;
+        let options = ObserveOptions { gives_way: true, ..ObserveOptions::default() };
+        let gives_way = Scope { options, ..scope() };
+        kernel.give_way_to(count(usize::MAX));
+        let whole = kernel.observe(&gives_way).unwrap().routes;
         assert!(whole.len() > 5000);
         let questions = asked.swap(0, Ordering::Relaxed);
         for limit in [0, questions / 2] {
-            let given_up = kernel.observe_unless(&scope(), count(limit)).map(drop).unwrap_err();
+            kernel.give_way_to(count(limit));
+            let given_up = kernel.observe(&gives_way).map(drop).unwrap_err();
             assert!(given_up.gave_way(), "{given_up}");
             assert_eq!(asked.swap(0, Ordering::Relaxed), limit + 1);
-            let again = kernel.observe_unless(&scope(), Arc::new(|| false)).unwrap().routes;
+            kernel.give_way_to(Arc::new(|| false));
+            let again = kernel.observe(&gives_way).unwrap().routes;
             assert!(again == whole && observe(kernel).routes == whole);
         }
     });

@@ -8,7 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 
 use flannel_kernel::{Kernel, Linux};
 use flannel_plan::diff::Change;
-use flannel_plan::observation::Scope;
+use flannel_plan::family::{ByFamily, Family};
+use flannel_plan::observation::{ObserveOptions, Scope};
+use flannel_plan::pod_bridge::BridgeNetfilter;
 use flannel_plan::state::{File, Item, Sysctl};
 use rustix::thread::{CapabilitySet, UnshareFlags};
 use sandbox::*;
@@ -48,6 +50,24 @@ fn a_setting_is_written_and_read_back_in_its_namespace() {
         apply(kernel, &replace(sysctl(path, "0"), sysctl(path, "1")));
         assert_eq!(sh("cat /proc/sys/net/ipv6/conf/nic/accept_ra"), "1\n");
         apply(kernel, &remove([sysctl(path, "1")]));
+    });
+}
+
+#[test]
+fn whether_bridges_with_pods_call_iptables_is_read_and_unknown_where_it_is_hidden() {
+    with_a_nic(|kernel| {
+        sh("ip link add cni0 type bridge && ip addr add 10.244.3.1/24 dev cni0");
+        let pod_subnets = ByFamily { v4: "10.244.3.0/24".parse().ok(), v6: "fd00:244:3::/64".parse().ok() };
+        let options = ObserveOptions { pod_subnets, ..ObserveOptions::default() };
+        let scope = Scope { options, ..Scope::default() };
+        let path = format!("/proc/sys/{}", BridgeNetfilter::sysctl(Family::V4).replace('.', "/"));
+        let is_hidden = !fs::exists(&path).unwrap();
+        for (value, expected) in [("0", BridgeNetfilter::Off), ("1", BridgeNetfilter::On)] {
+            let expected = if is_hidden { BridgeNetfilter::Unknown } else { expected };
+            _ = fs::write(&path, value);
+            let found = kernel.observe(&scope).unwrap().bridge_netfilter;
+            assert_eq!(found, ByFamily { v4: Some(expected), v6: None }, "no pod has an IPv6 address");
+        }
     });
 }
 

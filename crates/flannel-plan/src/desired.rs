@@ -12,7 +12,7 @@ use crate::firewall;
 use crate::inputs::{Inputs, NodeOptions};
 use crate::lease::Lease;
 use crate::link_name::LinkName;
-use crate::observation::Scope;
+use crate::observation::{ObserveOptions, Scope};
 use crate::peers::{self, IgnoredLease, Newcomer, Why};
 use crate::state::{File, Item, State};
 use crate::subnet_env::SubnetEnv;
@@ -134,6 +134,7 @@ pub fn scope(node: &NodeOptions, config: &NetworkConfig, own: &ByFamily<IpNet>, 
         sysctls: links.iter().map(|(_, name)| vxlan::accept_ra(*name)).collect(),
         files: vec![node.subnet_file.clone()],
         system: None,
+        options: ObserveOptions::default(),
     }
 }
 

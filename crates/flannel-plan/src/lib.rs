@@ -19,6 +19,7 @@ pub mod diff;
 pub mod family;
 pub mod finding;
 pub mod firewall;
+pub mod firewall_backend;
 pub mod inputs;
 pub mod lease;
 pub mod lease_list;

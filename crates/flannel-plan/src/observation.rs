@@ -6,8 +6,10 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::family::ByFamily;
+use crate::firewall_backend::{FirewallFacts, FirewallQuery};
 use crate::link_name::LinkName;
 use crate::mark::{Mark, write_networks};
+use crate::pod_bridge::BridgeNetfilter;
 use crate::rules::System;
 use crate::rules::found::RuleObservation;
 use crate::rules::observed::RuleScope;
@@ -34,9 +36,32 @@ pub struct Scope {
     /// Where rules are kept; without it no rules are looked at.
     #[serde(default)]
     pub system: Option<System>,
+    /// How it is looked at, and what is asked besides: no part of what a plan is made for.
+    #[serde(skip)]
+    pub options: ObserveOptions,
+}
+
+/// How an observation is made, and what it is asked of the host besides objects.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ObserveOptions {
+    /// Whether objects are left out, so that only what follows is found.
+    pub without_objects: bool,
+    /// Whether it gives way to what is more urgent: thousands of objects take longer to dump than a new peer should
+    /// wait.
+    pub gives_way: bool,
+    /// What is asked of the firewall.
+    pub firewall: FirewallQuery,
+    /// The subnets of this node: what the settings of the bridges of their pods are.
+    pub pod_subnets: ByFamily<IpNet>,
 }
 
 impl Scope {
+    /// The firewall alone.
+    pub fn of_firewall(query: FirewallQuery) -> Self {
+        let options = ObserveOptions { without_objects: true, firewall: query, ..ObserveOptions::default() };
+        Self { options, ..Self::default() }
+    }
+
     /// Whose rules are looked for.
     pub fn rules(&self) -> RuleScope {
         let instance = match Mark::read(&self.instance) {
@@ -71,6 +96,12 @@ pub struct Observation {
     /// The signs of life of daemons of this host, if a device that is wanted has the mark of another.
     #[serde(default)]
     pub living: Vec<Box<str>>,
+    /// What was asked of the firewall.
+    #[serde(skip)]
+    pub firewall: FirewallFacts,
+    /// Whether bridges with pods of this node call iptables, by family; none of a family without such a bridge.
+    #[serde(skip)]
+    pub bridge_netfilter: ByFamily<BridgeNetfilter>,
 }
 
 /// A device, as found.

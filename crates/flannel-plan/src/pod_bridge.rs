@@ -26,6 +26,40 @@ impl NodeOptions {
     }
 }
 
+/// Whether packets between pods of one bridge meet the rules of the host: without it, answers through a Service come
+/// from an address that nobody asked, and are dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BridgeNetfilter {
+    /// They do.
+    On,
+    /// They do not.
+    Off,
+    /// The setting is hidden, as in some containers.
+    Unknown,
+}
+
+impl BridgeNetfilter {
+    /// What a family's setting is called.
+    pub fn sysctl(family: Family) -> &'static str {
+        match family {
+            Family::V4 => "net.bridge.bridge-nf-call-iptables",
+            Family::V6 => "net.bridge.bridge-nf-call-ip6tables",
+        }
+    }
+}
+
+/// What is to be told about bridges that do not call iptables. Of what is hidden there is nothing to tell.
+pub fn netfilter_notes(settings: &ByFamily<BridgeNetfilter>) -> Vec<String> {
+    let off = settings.iter().filter(|(_, setting)| **setting == BridgeNetfilter::Off);
+    let note = |name: &str| {
+        format!(
+            "{name} is 0: Services do not answer pods of this node that run on the same node as what is behind them; \
+             set it with `sysctl -w {name}=1`, and in /etc/sysctl.d"
+        )
+    };
+    off.map(|(family, _)| note(BridgeNetfilter::sysctl(family))).collect()
+}
+
 /// What is wrong with the bridges that have gateways of pods.
 pub fn notes(
     observation: &Observation,
@@ -162,6 +196,18 @@ mod tests {
         let mut observation = observation;
         observation.links[0].link.kind = LinkKind::Other("veth".into());
         assert_eq!(of(&observation, &subnet).count(), 0);
+    }
+
+    #[test]
+    fn a_setting_that_is_off_is_told_with_what_sets_it_and_one_that_is_hidden_is_not() {
+        let notes = |setting| netfilter_notes(&ByFamily { v4: Some(setting), v6: None });
+        let [note] = &notes(BridgeNetfilter::Off)[..] else { panic!("one note") };
+        assert!(
+            note.starts_with("net.bridge.bridge-nf-call-iptables is 0: Services do not answer"),
+            "{note}"
+        );
+        assert!(note.contains("`sysctl -w net.bridge.bridge-nf-call-iptables=1`"), "{note}");
+        assert_eq!([notes(BridgeNetfilter::On), notes(BridgeNetfilter::Unknown)], [[""; 0]; 2]);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
 use flannel_kernel::watch::Interest;
-use flannel_kernel::{Kernel, Urgent};
+use flannel_kernel::{Kernel, ObserveError};
 use flannel_leases::Snapshot;
 use flannel_plan::backoff::Backoff;
 use flannel_plan::config::NetworkConfig;
@@ -21,15 +21,14 @@ use flannel_plan::lease::Lease;
 use flannel_plan::observation::Scope;
 use flannel_plan::ownership::{self, Observed};
 use flannel_plan::peers::{self, Newcomer};
-use flannel_plan::pod_bridge;
+use flannel_plan::pod_bridge::{self, BridgeNetfilter};
 use flannel_plan::rules::System;
 use flannel_plan::state::Key;
 use flannel_plan::underlay::{Choice, Underlay};
 use ipnet::IpNet;
 use tokio::sync::watch;
-use tracing::warn;
+use tracing::{info, warn};
 
-use crate::bridge_netfilter::BridgeNetfilter;
 use crate::damper::{Advice, Damper};
 use crate::fast_path::FastPath;
 use crate::firewall_backend::FirewallBackend;
@@ -87,12 +86,22 @@ pub struct Before {
     pub underlay: Option<Underlay>,
 }
 
+/// How a pass goes about something more urgent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Haste {
+    /// It is ended for it.
+    GivesWay,
+    /// It goes on.
+    GoesOn,
+}
+
 /// The loop and what it remembers.
 pub struct Daemon<K> {
     parts: Parts<K>,
     identity: Identity,
     firewall_backend: FirewallBackend,
-    bridges: BridgeNetfilter,
+    /// Whether it was told that the settings of bridges are hidden.
+    told_hidden: bool,
     damper: Damper,
     underlay: Option<Underlay>,
     planned: Option<Planned>,
@@ -112,7 +121,7 @@ impl<K: Kernel> Daemon<K> {
             parts,
             identity,
             firewall_backend,
-            bridges: BridgeNetfilter::default(),
+            told_hidden: false,
             damper,
             underlay: None,
             planned: None,
@@ -135,7 +144,7 @@ impl<K: Kernel> Daemon<K> {
                 None => {
                     // A look for which only time asked is due again soon.
                     let gives_way = wake == Wake::Time && self.fast_path.holds(begun);
-                    self.pass(&word, gives_way.then(|| alarm.urgency()), begun)
+                    self.pass(&word, if gives_way { Haste::GivesWay } else { Haste::GoesOn }, begun)
                 }
             };
             if result.as_ref().is_err_and(NotYet::gave_way) {
@@ -214,11 +223,11 @@ impl<K: Kernel> Daemon<K> {
     }
 
     /// One pass: everything from the store's last word to a settled kernel.
-    fn pass(&mut self, word: &Word, urgent: Option<Urgent>, now: Instant) -> Result<Settlement, NotYet> {
+    fn pass(&mut self, word: &Word, haste: Haste, now: Instant) -> Result<Settlement, NotYet> {
         let fast_path = std::mem::take(&mut self.fast_path);
         self.parts.reporter.suspects.hear();
         let snapshot = word.snapshot.as_ref().ok_or_else(|| NotYet::NoWord(word.read_trouble.clone()))?;
-        let seen = self.judge_and_see(word, snapshot, urgent, now);
+        let seen = self.judge_and_see(word, snapshot, haste, now);
         if seen.as_ref().is_err_and(NotYet::gave_way) {
             self.fast_path = fast_path;
         }
@@ -226,7 +235,8 @@ impl<K: Kernel> Daemon<K> {
         self.holds_back = held.is_some();
         let Seen { in_force, scope, mut firewall, observation } = seen;
         let subnets = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
-        firewall.notes.extend(self.bridges.notes(&observation, &subnets, now));
+        self.tell_hidden(&observation.bridge_netfilter);
+        firewall.notes.extend(pod_bridge::netfilter_notes(&observation.bridge_netfilter));
         firewall.notes.extend(pod_bridge::notes(
             &observation,
             &in_force.config,
@@ -279,9 +289,20 @@ impl<K: Kernel> Daemon<K> {
     }
 
     /// What rules are held with under a net-conf.
-    fn firewall(&mut self, config: &NetworkConfig, now: Instant) -> Firewall {
-        let rules = self.parts.kernel.rules();
-        rules.map(|rules| self.firewall_backend.of(config, rules, now)).unwrap_or_default()
+    fn firewall(&mut self, config: &NetworkConfig, now: Instant) -> Result<Firewall, ObserveError> {
+        self.firewall_backend.of(config, &mut self.parts.kernel, now)
+    }
+
+    /// Tells once that there is no telling whether packets over a bridge meet rules.
+    fn tell_hidden(&mut self, settings: &ByFamily<BridgeNetfilter>) {
+        let hidden = settings.iter().find(|(_, setting)| **setting == BridgeNetfilter::Unknown);
+        let Some((family, _)) = hidden.filter(|_| !std::mem::replace(&mut self.told_hidden, true)) else {
+            return;
+        };
+        info!(
+            setting = BridgeNetfilter::sysctl(family),
+            "unknown whether packets between pods of one bridge meet rules: the setting cannot be read here"
+        );
     }
 
     /// Notes the external interface and tells of it, if it is new.

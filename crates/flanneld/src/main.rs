@@ -5,7 +5,6 @@
 //! to each other.
 
 mod any_store;
-mod bridge_netfilter;
 mod corrections;
 mod culprits;
 mod daemon;

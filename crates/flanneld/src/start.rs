@@ -51,6 +51,7 @@ pub fn run(options: Options, bell: &Bell) -> anyhow::Result<()> {
     let health = Arc::new(Health::default());
     let listener = options.healthz.map(http::bind).transpose()?;
     let mut kernel = Linux::open().context("no netlink socket to the kernel")?;
+    kernel.give_way_to(bell.urgency());
     let interest =
         Arc::new(RwLock::new(Interest { own_ports: vec![kernel.port_id()], ..Interest::default() }));
     let failures = &health.metrics.watch_failures;

@@ -3,10 +3,13 @@
 
 use std::time::{Duration, Instant};
 
-use flannel_kernel::{ApplyError, Kernel};
+use flannel_kernel::{ApplyError, Failure, Kernel};
 use flannel_plan::backoff::Backoff;
-use flannel_plan::state::Link;
+use flannel_plan::diff::Change;
+use flannel_plan::state::{Item, Link};
 
+/// What a device that is only tried is called; the number of this process follows.
+const NAME: &str = "fltry";
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -35,7 +38,7 @@ impl Trial {
             Some(Outcome::Made) => None,
         };
         if let Some(mut backoff) = due {
-            let error = devices.iter().find_map(|device| kernel.try_link(device).err());
+            let error = devices.iter().find_map(|device| attempt(device, kernel));
             self.outcome = Some(error.map_or(Outcome::Made, |error| {
                 let again = now + backoff.grow();
                 Outcome::Failed { why: in_words(&error), backoff, again }
@@ -56,6 +59,24 @@ impl Trial {
     }
 }
 
+/// Makes a device like this one and removes it: why that fails, in the words of the device that is meant.
+fn attempt(device: &Link, kernel: &mut impl Kernel) -> Option<ApplyError> {
+    let in_its_place = |failure: Failure| match failure.change {
+        Change::Create(_) => failure.why.of(device),
+        _ => failure.why,
+    };
+    // What was not made is not there to be removed, either: the first failure is the reason.
+    kernel.apply(&changes(device)).into_iter().next().map(in_its_place)
+}
+
+/// With our mark on it: if this process dies in between, the next observation finds the device, and it is removed.
+fn changes(device: &Link) -> [Change; 2] {
+    // Ten digits at most: that is always a name.
+    let name = format!("{NAME}{}", std::process::id()).parse().unwrap_or(device.name);
+    let trial = Item::Link(Box::new(Link { name, ..device.clone() }));
+    [Change::Create(trial.clone()), Change::Remove(trial)]
+}
+
 fn in_words(error: &ApplyError) -> String {
     match error.hint() {
         Some(hint) => format!("{error}; {hint}"),
@@ -68,7 +89,8 @@ mod tests {
     use flannel_kernel::NetlinkError;
     use flannel_kernel::fake::Fake;
     use flannel_plan::mac::Mac;
-    use flannel_plan::state::{Key, LinkKind};
+    use flannel_plan::observation::Observation;
+    use flannel_plan::state::LinkKind;
 
     use super::*;
 
@@ -82,19 +104,22 @@ mod tests {
         let (mut trial, mut kernel, mut now) = (Trial::default(), Fake::default(), Instant::now());
         let devices = [device("flannel.7")];
         let why = NetlinkError { errno: rustix::io::Errno::OPNOTSUPP, message: None };
-        kernel.refuses.insert(Key::Link(devices[0].name), why.clone());
+        let trial_of = |device| changes(device)[0].key();
+        kernel.refuses.insert(trial_of(&devices[0]), why.clone());
         let words = trial.failure(&devices, &mut kernel, now).unwrap();
         assert!(words.contains("the kernel has no vxlan: `modprobe vxlan`"), "{words}");
         kernel.refuses.clear();
         assert_eq!(trial.failure(&devices, &mut kernel, now), Some(words.clone()), "believed for a while");
-        kernel.refuses.insert(Key::Link(devices[0].name), why);
+        kernel.refuses.insert(trial_of(&devices[0]), why);
         for pause in [1, 2, 4, 8, 16, 32, 60, 60].map(Duration::from_secs) {
             assert_eq!(trial.again(), Some(now + pause));
             now += pause;
             assert_eq!(trial.failure(&devices, &mut kernel, now), Some(words.clone()));
         }
-        assert_eq!(trial.failure(&[device("flannel.8")], &mut kernel, now), None, "another device");
         kernel.refuses.clear();
+        assert_eq!(trial.failure(&[device("flannel.8")], &mut kernel, now), None, "another device");
+        assert_eq!(kernel.made, changes(&device("flannel.8")));
+        assert_eq!(kernel.now, Observation::default(), "nothing of it stays");
         assert_eq!(trial.failure(&devices, &mut kernel, now), None);
         assert_eq!(trial.again(), None);
     }

@@ -49,6 +49,12 @@ impl Bell {
         }
     }
 
+    /// Whether something was rung that an observation gives way to, for those who observe.
+    pub fn urgency(&self) -> Urgent {
+        let bell = self.clone();
+        Arc::new(move || matches!(*bell.lock(), Some(Wake::Store | Wake::Stop)))
+    }
+
     /// Takes what was rung; waits for it until a moment. The end stays rung.
     fn take_until(&self, end: Instant) -> Option<Wake> {
         let left = end.saturating_duration_since(Instant::now());
@@ -77,12 +83,6 @@ impl Alarm {
     pub fn new(bell: Bell) -> Self {
         let now = Instant::now();
         Self { bell, rested_at: now, news_at: now }
-    }
-
-    /// Whether something was rung that a look gives way to, for those who look.
-    pub fn urgency(&self) -> Urgent {
-        let bell = self.bell.clone();
-        Arc::new(move || matches!(*bell.lock(), Some(Wake::Store | Wake::Stop)))
     }
 
     /// Notes how long a pass took, so that passes never eat a whole core. News of the store for which nobody has to
@@ -166,8 +166,8 @@ mod tests {
 
     #[test]
     fn a_look_gives_way_to_news_and_to_the_end_but_not_to_notices() {
-        let (bell, alarm) = alarm();
-        let is_urgent = alarm.urgency();
+        let bell = Bell::default();
+        let is_urgent = bell.urgency();
         for (wake, expected) in [(Wake::Store, true), (Wake::Observation, false), (Wake::Stop, true)] {
             bell.ring(wake);
             assert_eq!(is_urgent(), expected, "{wake:?}");

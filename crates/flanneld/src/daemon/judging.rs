@@ -5,7 +5,7 @@
 
 use std::time::Instant;
 
-use flannel_kernel::{Kernel, Urgent};
+use flannel_kernel::Kernel;
 use flannel_leases::Snapshot;
 use flannel_plan::backend;
 use flannel_plan::config_change::{Verdict, judge};
@@ -15,11 +15,11 @@ use flannel_plan::family::ByFamily;
 use flannel_plan::firewall::Firewall;
 use flannel_plan::lease::Announcement;
 use flannel_plan::mac::Mac;
-use flannel_plan::observation::{Observation, Scope};
+use flannel_plan::observation::{Observation, ObserveOptions, Scope};
 use flannel_plan::underlay::{self, Choice, Host, NoUnderlay, Underlay};
 use tracing::warn;
 
-use super::Daemon;
+use super::{Daemon, Haste};
 use crate::gather::{self, NotYet, Wished};
 use crate::in_force::InForce;
 use crate::store_link::{Wanted, Word};
@@ -73,17 +73,17 @@ impl<K: Kernel> Daemon<K> {
         &mut self,
         word: &Word,
         snapshot: &Snapshot,
-        urgent: Option<Urgent>,
+        haste: Haste,
         now: Instant,
     ) -> Result<(Seen, Option<Held>), NotYet> {
         let told = InForce::of_store(snapshot);
         let before = self.in_force_before(snapshot);
         let is_news = |before: &InForce| told.as_ref().map_or(true, |told| told.config != before.config);
-        let Some(before) = before.filter(is_news) else { return Ok((self.see(told?, urgent, now)?, None)) };
-        let seen = self.see(before, None, now)?;
+        let Some(before) = before.filter(is_news) else { return Ok((self.see(told?, haste, now)?, None)) };
+        let seen = self.see(before, Haste::GoesOn, now)?;
         let judged = told.map_err(Held::from).and_then(|told| self.judge(told, &seen, (word, snapshot), now));
         match judged {
-            Ok(followed) => Ok((self.see(followed, None, now)?, None)),
+            Ok(followed) => Ok((self.see(followed, Haste::GoesOn, now)?, None)),
             // A start that a lease alone keeps waiting, which has not been asked for yet: no pod may begin by what is
             // over in a moment.
             Err(held)
@@ -111,19 +111,20 @@ impl<K: Kernel> Daemon<K> {
         desired::scope(&self.parts.node, &in_force.config, &subnets, &self.parts.earlier)
     }
 
-    /// Looks at everything that a net-conf asks for, and finds what rules are held with; the look may have a word in
-    /// that.
-    fn see(&mut self, in_force: InForce, urgent: Option<Urgent>, now: Instant) -> Result<Seen, NotYet> {
-        let mut firewall = self.firewall(&in_force.config, now);
+    /// Observes everything that a net-conf asks for, and finds what rules are held with; the observation may have a word
+    /// in that.
+    fn see(&mut self, in_force: InForce, haste: Haste, now: Instant) -> Result<Seen, NotYet> {
+        let mut firewall = self.firewall(&in_force.config, now)?;
         let mut scope = Scope { system: firewall.system, ..self.scope(&in_force) };
-        let mut observation = match urgent {
-            Some(urgent) => self.parts.kernel.observe_unless(&scope, urgent)?,
-            None => self.parts.kernel.observe(&scope)?,
-        };
+        let subnets = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
+        let gives_way = haste == Haste::GivesWay;
+        let options = ObserveOptions { gives_way, pod_subnets: subnets, ..ObserveOptions::default() };
+        let mut observation = self.parts.kernel.observe(&Scope { options, ..scope.clone() })?;
         if !self.firewall_backend.bears(&observation.rules) {
-            firewall = self.firewall(&in_force.config, now);
+            firewall = self.firewall(&in_force.config, now)?;
             scope.system = firewall.system;
-            observation = self.parts.kernel.observe(&scope)?;
+            let options = ObserveOptions { pod_subnets: subnets, ..ObserveOptions::default() };
+            observation = self.parts.kernel.observe(&Scope { options, ..scope.clone() })?;
         }
         Ok(Seen { in_force, scope, firewall, observation })
     }
