@@ -1,6 +1,6 @@
 //! All that a node holds, as folders, `ip`, `nft` and `iptables-save` tell it: facts in words, to be compared.
 //!
-//! What plugins may leave is left out: where a range goes on (`last_reserved_ip`), what a cache holds, and locks.
+//! What plugins may leave is left out: where a range goes on (`last_reserved_ip`), and locks.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -7,12 +7,9 @@
 mod choose;
 mod config;
 mod folder;
-mod in_use;
-mod index;
 mod ledger;
 mod machine;
 mod range;
-mod resolv_conf;
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -28,8 +25,7 @@ use crate::error::{CniError, code};
 use crate::request::Request;
 use crate::result::{Attachment, Dns, Ip};
 
-pub use self::in_use::InUseError;
-pub use self::machine::Machine;
+pub use self::machine::{InUseError, Machine};
 
 /// How often a choice is made anew when the folder turns out to be another than we knew.
 const MOST_CHOICES: usize = 3;
@@ -71,9 +67,8 @@ pub fn add_on(machine: &Machine, request: &Request) -> Result<Attachment, CniErr
     let ledger = Ledger::open(&config.folder, Missing::Make, machine)?;
     let mut ledger = ledger.ok_or_else(|| gone(&config))?;
     let owner = Owner::new(&request.container_id, &request.ifname);
-    let given = Giving { machine, request, config: &config, owner: &owner }.all(&mut ledger);
-    ledger.close();
-    let ips = given?.into_iter().map(|(address, range)| result_ip(address, &range)).collect();
+    let given = Giving { machine, request, config: &config, owner: &owner }.all(&mut ledger)?;
+    let ips = given.into_iter().map(|(address, range)| result_ip(address, &range)).collect();
     Ok(Attachment { ips, routes: config.routes, dns, ..Attachment::default() })
 }
 
@@ -85,15 +80,13 @@ pub fn del_on(machine: &Machine, request: &Request) -> Result<(), CniError> {
 }
 
 fn free(machine: &Machine, request: &Request, folder: &Path) -> Result<(), CniError> {
-    let Some(mut ledger) = Ledger::open(folder, Missing::Leave, machine)? else { return Ok(()) };
-    let holdings = held_for_sure(&mut ledger, &Owner::new(&request.container_id, &request.ifname))?;
+    let Some(ledger) = Ledger::open(folder, Missing::Leave, machine)? else { return Ok(()) };
+    let holdings = ledger.held_by(&Owner::new(&request.container_id, &request.ifname));
     // An entry with the id alone may be another interface's: only where nothing names ours it is ours.
     let form = holdings.iter().map(|holding| holding.form).find(|form| *form == Form::Whole);
     let form = form.unwrap_or(Form::IdOnly);
     let ours = holdings.iter().filter(|holding| holding.form == form).map(|holding| holding.address);
-    let outcome = release_all(&mut ledger, ours);
-    ledger.close();
-    outcome
+    release_all(&ledger, ours)
 }
 
 /// [`check`] on a given machine.
@@ -102,9 +95,8 @@ pub fn check_on(machine: &Machine, request: &Request) -> Result<(), CniError> {
     let previous = request.prev_result()?.unwrap_or_default();
     let failure = format!("host-local: Failed to find address added by container {}", request.container_id);
     let ledger = Ledger::open(&config.folder, Missing::Leave, machine)?;
-    let Some(mut ledger) = ledger else { return Err(CniError::internal(failure)) };
-    let holdings = held_for_sure(&mut ledger, &Owner::new(&request.container_id, &request.ifname))?;
-    ledger.close();
+    let Some(ledger) = ledger else { return Err(CniError::internal(failure)) };
+    let holdings = ledger.held_by(&Owner::new(&request.container_id, &request.ifname));
     let held: Vec<IpAddr> = valid(&holdings).collect();
     if held.is_empty() {
         return Err(CniError::internal(failure));
@@ -124,12 +116,8 @@ pub fn gc_on(machine: &Machine, request: &Request) -> Result<(), CniError> {
     let (Some(folder), Some(valid)) = (config::folder(request)?, request.valid_attachments()?) else {
         return Ok(());
     };
-    let Some(mut ledger) = Ledger::open(&folder, Missing::Leave, machine)? else { return Ok(()) };
-    ledger.look_again()?;
-    let garbage = ledger.without_owner(&valid);
-    let outcome = release_all(&mut ledger, garbage.into_iter());
-    ledger.close();
-    outcome
+    let Some(ledger) = Ledger::open(&folder, Missing::Leave, machine)? else { return Ok(()) };
+    release_all(&ledger, ledger.without_owner(&valid).into_iter())
 }
 
 /// [`status`] on a given machine.
@@ -146,7 +134,6 @@ pub fn status_on(machine: &Machine, request: &Request) -> Result<(), CniError> {
         let question = Question { wish: None, last: ledger.last_reserved(place), held: &[] };
         giving.choose(&ledger, set, question).err()
     });
-    ledger.close();
     unmet.map_or(Ok(()), |error| Err(CniError { code: code::NOT_AVAILABLE, ..error }))
 }
 
@@ -165,14 +152,14 @@ impl Giving<'_> {
             if self.take_all(ledger, &chosen)?.is_some() {
                 return Ok(chosen);
             }
-            ledger.look_again()?;
+            ledger.reload()?;
         }
         let text = format!("{} changes without its lock", self.config.folder.display());
         Err(CniError::internal(text))
     }
 
     /// One address of each set, none of them taken yet.
-    fn choose_all(&self, ledger: &mut Ledger<'_>) -> Result<Vec<(IpAddr, Range)>, CniError> {
+    fn choose_all(&self, ledger: &Ledger<'_>) -> Result<Vec<(IpAddr, Range)>, CniError> {
         let held = self.held(ledger)?;
         let (shares, left) = share_wishes(&self.config.sets, &self.config.wishes);
         let mut chosen = Vec::with_capacity(shares.len());
@@ -191,8 +178,8 @@ impl Giving<'_> {
     }
 
     /// What the container has; what it had in another boot is let go, lest it would have two.
-    fn held(&self, ledger: &mut Ledger<'_>) -> Result<Vec<IpAddr>, CniError> {
-        let holdings = ledger.held_by(self.owner)?;
+    fn held(&self, ledger: &Ledger<'_>) -> Result<Vec<IpAddr>, CniError> {
+        let holdings = ledger.held_by(self.owner);
         let past = holdings.iter().filter(|holding| holding.standing.is_free());
         release_all(ledger, past.map(|holding| holding.address))?;
         Ok(valid(&holdings).collect())
@@ -238,7 +225,7 @@ impl Giving<'_> {
     }
 
     /// Takes all or none; none if one of them has a file of which nothing was known.
-    fn take_all(&self, ledger: &mut Ledger<'_>, chosen: &[(IpAddr, Range)]) -> Result<Option<()>, CniError> {
+    fn take_all(&self, ledger: &Ledger<'_>, chosen: &[(IpAddr, Range)]) -> Result<Option<()>, CniError> {
         for (place, (address, _)) in chosen.iter().enumerate() {
             let outcome = ledger.reserve(*address, self.owner, place);
             if !matches!(outcome, Ok(Some(()))) {
@@ -251,18 +238,8 @@ impl Giving<'_> {
     }
 }
 
-/// The reservations of an owner; if none is known, every file is looked at again before that is believed.
-fn held_for_sure(ledger: &mut Ledger<'_>, owner: &Owner) -> Result<Vec<Holding>, CniError> {
-    let holdings = ledger.held_by(owner)?;
-    if !holdings.is_empty() {
-        return Ok(holdings);
-    }
-    ledger.look_again()?;
-    ledger.held_by(owner)
-}
-
 /// Goes on after a failure, and tells all.
-fn release_all(ledger: &mut Ledger<'_>, addresses: impl Iterator<Item = IpAddr>) -> Result<(), CniError> {
+fn release_all(ledger: &Ledger<'_>, addresses: impl Iterator<Item = IpAddr>) -> Result<(), CniError> {
     let failures: Vec<String> =
         addresses.filter_map(|address| ledger.release(address).err()).map(|error| error.msg).collect();
     if failures.is_empty() { Ok(()) } else { Err(CniError::internal(failures.join(";"))) }
@@ -275,7 +252,7 @@ fn valid(holdings: &[Holding]) -> impl Iterator<Item = IpAddr> {
 fn name_servers(path: &Path) -> Result<Dns, CniError> {
     let text = flannel_files::read(path, flannel_files::MOST_BY_HAND)
         .map_err(|error| CniError::internal(format!("cannot read resolvConf {}: {error}", path.display())))?;
-    Ok(resolv_conf::parse(&String::from_utf8_lossy(&text)))
+    Ok(Dns::from_resolv_conf(&String::from_utf8_lossy(&text)))
 }
 
 fn result_ip(address: IpAddr, range: &Range) -> Ip {

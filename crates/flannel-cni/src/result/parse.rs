@@ -158,5 +158,24 @@ fn net(object: Object<'_>, key: &str) -> Result<Option<IpNet>, CniError> {
     Ok(length.and_then(|length| Ipv4Net::new(mapped, length).ok()).map(IpNet::V4).or(Some(net)))
 }
 
+impl Dns {
+    /// Reads the text of a `resolv.conf`; lines that mean nothing to us are passed over.
+    pub fn from_resolv_conf(text: &str) -> Self {
+        let mut dns = Self::default();
+        for line in text.lines().map(str::trim).filter(|line| !line.starts_with(['#', ';'])) {
+            let mut fields = line.split_whitespace().map(str::to_owned);
+            let (Some(key), Some(first)) = (fields.next(), fields.next()) else { continue };
+            match key.as_str() {
+                "nameserver" => dns.nameservers.push(first),
+                "domain" => dns.domain = first,
+                "search" => dns.search.extend([first].into_iter().chain(fields)),
+                "options" => dns.options.extend([first].into_iter().chain(fields)),
+                _ => {}
+            }
+        }
+        dns
+    }
+}
+
 #[cfg(test)]
 mod tests;

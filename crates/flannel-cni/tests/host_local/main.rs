@@ -10,8 +10,8 @@
 mod boots;
 mod commands;
 mod crashes;
+mod files;
 mod go;
 mod golden;
 mod need;
-mod opens;
 mod place;

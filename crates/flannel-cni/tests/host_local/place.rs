@@ -26,7 +26,6 @@ pub struct Place {
 impl Place {
     pub fn new() -> Self {
         let run = tempfile::tempdir().unwrap();
-        // Its own folder is made when it is needed.
         let machine = Machine {
             run: run.path().join("host-local"),
             boot: Some(BOOT.into()),
@@ -37,10 +36,6 @@ impl Place {
 
     pub fn reboot(&mut self) {
         self.machine.boot = Some(NEXT_BOOT.into());
-    }
-
-    pub fn forget(&self) {
-        fs::remove_dir_all(&self.machine.run).unwrap();
     }
 
     /// A configuration whose `ipam` part is this and our folder.

@@ -1,36 +1,30 @@
 //! The folder of a network's reservations, as Go's host-local keeps it: lock, files, last address of each set.
 //! Takes names and contents; what they mean is for others to say.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::fs::{DirBuilder, File};
 use std::io::Read;
+use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{
-    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags,
-    flock, fstat, openat, statat, unlinkat,
+    AtFlags, FileType, FlockOperation, Mode, OFlags, XattrFlags, flock, fstat, openat, unlinkat,
 };
 use rustix::io::Errno;
-use rustix::time::{ClockId, clock_gettime};
-
-use super::index::{FileId, Time};
 
 const STAMP: &str = "user.flannel.boot";
 const FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 const LOCK: Mode = Mode::RWXU.union(Mode::RGRP).union(Mode::XGRP);
 /// An owner is an id and an interface name; anything longer is none of ours.
-const LONGEST: u64 = 4096;
+const LONGEST: usize = 4096;
 const MOST_TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(10);
 /// What says that there is no folder, and for a name that is too long or leads through a file, that none can be.
 const ABSENT: [Errno; 3] = [Errno::NOENT, Errno::NAMETOOLONG, Errno::NOTDIR];
-/// How far in the past our mark on the folder is, in seconds: clocks are set back by less.
-const BACK: i64 = 3;
 
 /// A folder that is locked until it is dropped.
 pub struct Folder {
@@ -55,6 +49,8 @@ pub struct Content {
     pub owner: Vec<u8>,
     /// The boot that it is stamped with.
     pub stamp: Option<Vec<u8>>,
+    /// When it was written, in seconds and nanoseconds.
+    pub modified: (i64, i64),
 }
 
 impl Folder {
@@ -97,66 +93,52 @@ impl Folder {
         &self.path
     }
 
-    /// What tells this folder from every other one of the machine.
-    pub fn identity(&self) -> Result<(u64, u64), Errno> {
-        let stat = fstat(&self.folder)?;
-        Ok((stat.st_dev, stat.st_ino))
+    /// Removes the index that version 0.1 kept of this folder under /run, by the folder's device and inode.
+    pub fn remove_index(&self, run: &Path) {
+        let Ok(stat) = fstat(&self.folder) else { return };
+        let network = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let index = run.join(format!("{network}-{:x}-{:x}", stat.st_dev, stat.st_ino));
+        if rustix::fs::unlink(index).is_ok() {
+            let _ = rustix::fs::rmdir(run); // others may have theirs in it
+        }
     }
 
-    /// The time of the last change: of names in the folder, not inside of files.
-    pub fn changed(&self) -> Result<Time, Errno> {
-        let stat = fstat(&self.folder)?;
-        Ok((stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or_default()))
-    }
-
-    /// Sets the time of the last change to one that no change of somebody else can give.
-    ///
-    /// Others' changes carry the kernel's clock, which is coarse: one right after ours would carry the same
-    /// time as ours. So ours is put into the past, where no later change can be. None if the file system
-    /// keeps no such times: two marks of ours might then be alike.
-    pub fn mark(&self) -> Result<Option<Time>, Errno> {
-        let now = clock_gettime(ClockId::Realtime);
-        let past = Timespec { tv_sec: now.tv_sec - BACK, tv_nsec: now.tv_nsec };
-        set_changed(&self.folder, past)?;
-        Ok(Some(self.changed()?).filter(|kept| *kept == (past.tv_sec, past.tv_nsec)))
-    }
-
-    /// The addresses that have a file here, and the file.
-    pub fn list(&self) -> Result<Vec<(IpAddr, FileId)>, Errno> {
+    /// The addresses that have a file here, and what it says; none if it is no file or cannot be read.
+    pub fn list(&self) -> Result<Vec<(IpAddr, Option<Content>)>, Errno> {
         let mut found = Vec::new();
         for entry in rustix::fs::Dir::read_from(&self.folder)? {
-            let Some(address) = address_of(entry?.file_name().to_bytes()) else { continue };
-            match statat(&self.folder, address.to_string(), AtFlags::SYMLINK_NOFOLLOW) {
-                Ok(stat) => found.push((address, file_id(&stat))),
+            let entry = entry?;
+            let Some(address) = address_of(entry.file_name()) else { continue };
+            match self.read(entry.file_name()) {
                 Err(Errno::NOENT) => {} // somebody without the lock
-                Err(errno) => return Err(errno),
+                content => found.push((address, content.ok().flatten())),
             }
         }
         Ok(found)
     }
 
-    /// What the file of an address says; none if it is no file.
-    pub fn read(&self, address: IpAddr) -> Result<Option<Content>, Errno> {
+    fn read(&self, name: &CStr) -> Result<Option<Content>, Errno> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = openat(&self.folder, address.to_string(), flags, Mode::empty())?;
-        if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+        let file = openat(&self.folder, name, flags, Mode::empty())?;
+        let stat = fstat(&file)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Ok(None);
         }
-        let stamp = stamp_of(file.as_fd());
-        let mut owner = Vec::new();
-        File::from(file).take(LONGEST).read_to_end(&mut owner).map_err(errno)?;
-        Ok(Some(Content { owner: owner.trim_ascii().to_vec(), stamp }))
+        let mut room = [MaybeUninit::uninit(); LONGEST];
+        let (owner, _) = rustix::io::read(&file, &mut room)?;
+        let owner = owner.trim_ascii().to_vec();
+        let modified = (stat.st_mtime, i64::try_from(stat.st_mtime_nsec).unwrap_or_default());
+        Ok(Some(Content { owner, stamp: stamp_of(&file), modified }))
     }
 
     /// Makes the file of an address, whole or not at all; one that is there is an error.
-    pub fn create(&self, address: IpAddr, owner: &[u8], boot: Option<&str>) -> Result<FileId, Errno> {
+    pub fn create(&self, address: IpAddr, owner: &[u8], boot: Option<&str>) -> Result<(), Errno> {
         let flags = OFlags::TMPFILE | OFlags::WRONLY | OFlags::CLOEXEC;
         match openat(&self.folder, ".", flags, FILE) {
             // A file without a name goes with the process that dies before it gave it one.
             Ok(file) => {
-                let id = fill(&file, owner, boot)?;
-                self.name(&file, address)?;
-                Ok(id)
+                fill(&file, owner, boot)?;
+                self.name(&file, address)
             }
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => self.create_by_draft(address, owner, boot),
             Err(errno) => Err(errno),
@@ -182,7 +164,7 @@ impl Folder {
         address: IpAddr,
         owner: &[u8],
         boot: Option<&str>,
-    ) -> Result<FileId, Errno> {
+    ) -> Result<(), Errno> {
         let mut name = OsStr::new(".").to_owned();
         name.push(self.path.file_name().unwrap_or_default());
         name.push(".draft");
@@ -191,9 +173,9 @@ impl Folder {
         remove_if_there(rustix::fs::unlink(&draft))?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         let file = rustix::fs::open(&draft, flags, FILE)?;
-        let outcome = fill(&file, owner, boot).and_then(|id| {
+        let outcome = fill(&file, owner, boot).and_then(|()| {
             let name = address.to_string();
-            rustix::fs::linkat(rustix::fs::CWD, &draft, &self.folder, name, AtFlags::empty()).map(|()| id)
+            rustix::fs::linkat(rustix::fs::CWD, &draft, &self.folder, name, AtFlags::empty())
         });
         remove_if_there(rustix::fs::unlink(&draft))?;
         outcome
@@ -208,7 +190,7 @@ impl Folder {
     pub fn last_reserved(&self, set: usize) -> Option<IpAddr> {
         let file = openat(&self.folder, last_name(set), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
         let mut text = String::new();
-        File::from(file.ok()?).take(LONGEST).read_to_string(&mut text).ok()?;
+        File::from(file.ok()?).take(LONGEST as u64).read_to_string(&mut text).ok()?;
         text.parse().ok().map(|address: IpAddr| address.to_canonical())
     }
 
@@ -241,26 +223,18 @@ fn wait_a_while(folder: &OwnedFd) {
     });
 }
 
-/// Writes and stamps a file that has no name yet; gives what tells it from others.
-fn fill(file: &OwnedFd, owner: &[u8], boot: Option<&str>) -> Result<FileId, Errno> {
+/// Writes and stamps a file that has no name yet.
+fn fill(file: &OwnedFd, owner: &[u8], boot: Option<&str>) -> Result<(), Errno> {
     write_at(file, owner, 0)?;
     if let Some(boot) = boot {
-        // Where this does not work, the cache under /run knows whose the file is.
+        // Where this does not work, the file is as Go's: it stays until DEL or GC, or until it is needed.
         let _ = rustix::fs::fsetxattr(file, STAMP, boot.as_bytes(), XattrFlags::empty());
     }
-    // The kernel's clock is coarse, and inodes are used again at once: without a finer time, a file of
-    // somebody else that takes the place of this one in the same moment could not be told from it.
-    set_changed(file, clock_gettime(ClockId::Realtime))?;
-    Ok(file_id(&fstat(file)?))
-}
-
-fn set_changed(file: &OwnedFd, time: Timespec) -> Result<(), Errno> {
-    let last_access = Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT };
-    rustix::fs::futimens(file, &Timestamps { last_access, last_modification: time })
+    Ok(())
 }
 
 /// Writes all bytes at a place of a file.
-pub(super) fn write_at(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
+fn write_at(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
     while !bytes.is_empty() {
         let written = rustix::io::retry_on_intr(|| rustix::io::pwrite(file, bytes, offset))?;
         bytes = bytes.get(written..).unwrap_or_default();
@@ -283,17 +257,12 @@ fn remove_if_there(outcome: Result<(), Errno>) -> Result<(), Errno> {
     if outcome == Err(Errno::NOENT) { Ok(()) } else { outcome }
 }
 
-fn file_id(stat: &Stat) -> FileId {
-    let nanoseconds = i64::try_from(stat.st_mtime_nsec).unwrap_or_default();
-    let changed = stat.st_mtime.saturating_mul(1_000_000_000).saturating_add(nanoseconds);
-    FileId { inode: stat.st_ino, changed }
-}
-
 /// The address that a name stands for, if it is written as Go writes it.
-fn address_of(name: &[u8]) -> Option<IpAddr> {
-    let name = OsStr::from_bytes(name).to_str()?;
+fn address_of(name: &CStr) -> Option<IpAddr> {
+    let name = name.to_str().ok()?;
     let address: IpAddr = name.parse().ok()?;
-    (address.to_canonical().to_string() == name).then_some(address)
+    // Of IPv4 there is one way to write an address.
+    (address.is_ipv4() || address.to_canonical().to_string() == name).then_some(address)
 }
 
 fn last_name(set: usize) -> String {

@@ -172,3 +172,18 @@ fn an_ipv4_address_in_ipv6_clothes_is_an_ipv4_address() {
     let expected = r#"{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.5/24","gateway":"10.0.0.1"}]}"#;
     assert_eq!(text(&read, Version::V1_0_0), expected);
 }
+
+#[test]
+fn every_field_of_a_resolv_conf_is_read_and_comments_are_not() {
+    let text = "\n\t nameserver 192.0.2.0\nnameserver 192.0.2.2 # x\ndomain a.example\ndomain example.com\n\
+        ;nameserver comment\n  #nameserver comment\nsearch example.net example.org\nsearch example.gov\n\
+        options one two three\noptions four\nnameserver\nsortlist 10.0.0.0\n";
+    let expected = Dns {
+        nameservers: vec!["192.0.2.0".into(), "192.0.2.2".into()],
+        domain: "example.com".into(),
+        search: vec!["example.net".into(), "example.org".into(), "example.gov".into()],
+        options: vec!["one".into(), "two".into(), "three".into(), "four".into()],
+    };
+    assert_eq!(Dns::from_resolv_conf(text), expected);
+    assert_eq!(Dns::from_resolv_conf(""), Dns::default());
+}
