@@ -31,7 +31,7 @@ help: ## list the verbs
 	    do printf '  make %-11s %s\n' "$$verb" "$$what"; done
 
 demo: pinned lab-programs ## build, then see two racks of nodes come up, break and heal (root)
-	cargo build -p flanneld -p flannel-cni -p flannelctl
+	cargo build -p flanneld -p flannel-cni -p flannelctl -p flannel-lab
 	scripts/as-root target/debug/flannelctl lab demo
 
 test: programs lab-programs cni-programs store-programs test-speed ## run every test, those in network namespaces too (root)

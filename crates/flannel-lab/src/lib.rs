@@ -1,8 +1,8 @@
 //! Pretends to be a cluster: racks, routers, nodes and pods made of Linux namespaces.
 //!
 //! Takes a [`Topology`] and a net-conf ([`LabOptions`]), gives a running [`Lab`] whose [`Node`]s run the real
-//! `flanneld`. Nothing of it is in the host's network, and dropping the [`Lab`] removes all of it. Used by
-//! `flannelctl lab` and by the tests of the other crates; needs root.
+//! `flanneld`. Nothing of it is in the host's network, and dropping the [`Lab`] removes all of it. Used by the
+//! program of the same name and by the tests of the other crates; needs root.
 
 mod attach;
 mod base64;

@@ -15,8 +15,7 @@ use flannel_cni::runtime::{Answer, CACHE, Container, Network, Runtime, Valid};
 use flannel_cni::sandbox::{self, Sandbox};
 use serde_json::{Map, Value};
 
-use crate::screen::Form;
-use crate::terminal::Terminal;
+use flannel_screen::Form;
 
 /// Where Kubernetes looks for networks, and for plugins.
 const NETWORKS: &str = "/etc/cni/net.d";
@@ -91,12 +90,12 @@ pub struct Target {
 }
 
 /// Does what the verb says.
-pub fn run(command: &Command, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
         Command::Add { target, output } => {
             let (network, container) = target.read()?;
             let answer = target.place.runtime().add(&network, &container)?;
-            terminal.write_all(written(&answer, &container, *output).as_bytes())?;
+            out.write_all(written(&answer, &container, *output).as_bytes())?;
         }
         Command::Del(target) => {
             let (network, container) = target.read()?;

@@ -1,4 +1,4 @@
-//! All that can be known about this node, gathered once: the daemon's report, its process, the kernel.
+//! Gathers once all that can be known about this node: the daemon's report, its process, the kernel.
 //!
 //! Takes the path of subnet.env, which tells instances apart; gives [`Evidence`], plain data that every verb
 //! decides from. Changes nothing, and needs no privilege beyond reading `state.json`, except to look at rules.
@@ -10,17 +10,16 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use flannel_kernel::stack::Stack;
 use flannel_kernel::{Kernel, Linux, NetlinkError, ObserveError};
-use flannel_plan::backend::BackendError;
 use flannel_plan::family::ByFamily;
 use flannel_plan::observation::Observation;
 use flannel_plan::pod_bridge;
 use flannel_plan::report::{NodeReport, report_path};
+use flannel_screen::Form;
+use flannel_status::{Comparison, Evidence};
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use crate::comparison::Comparison;
-use crate::daemon::{Life, Sighting, sighting};
-use crate::screen::Form;
+use crate::daemon;
 
 /// Which node, and for whom its answer is.
 #[derive(clap::Args)]
@@ -39,25 +38,6 @@ pub const DEFAULT_SUBNET_FILE: &str = "/run/flannel/subnet.env";
 /// flanneld writes its report at most once a second: a difference that is gone after this was none.
 const PATIENCE: Duration = Duration::from_millis(1500);
 const PAUSE: Duration = Duration::from_millis(50);
-
-/// All that can be known about this node.
-#[derive(Debug)]
-pub struct Evidence {
-    /// Where the report is.
-    pub path: String,
-    /// What the daemon knows.
-    pub report: NodeReport<'static>,
-    /// The leases in it that cannot be read, in words.
-    pub left_out: Vec<String>,
-    /// Whether it still runs.
-    pub daemon: Sighting,
-    /// When this was gathered, in milliseconds since 1970.
-    pub now: u64,
-    /// What should be against what is; none before the daemon has planned anything.
-    pub comparison: Option<Result<Comparison, BackendError>>,
-    /// How many pods have which MTU.
-    pub pod_mtus: BTreeMap<u32, usize>,
-}
 
 /// Why nothing can be said about this node.
 #[derive(Debug, thiserror::Error)]
@@ -130,7 +110,7 @@ pub fn gather(subnet_file: &str) -> Result<Evidence, EvidenceError> {
         comparison = Some(Comparison::of(inputs, scope, &observation));
         pod_mtus = count_mtus(&observation, &inputs.own.subnets)?;
     }
-    let daemon = sighting(report.pid);
+    let daemon = daemon::find(report.pid);
     Ok(Evidence { path, daemon, now: unix_millis(), report, left_out, comparison, pod_mtus })
 }
 
@@ -164,15 +144,6 @@ pub fn gather_settled(subnet_file: &str) -> Result<Evidence, EvidenceError> {
             return Ok(evidence);
         }
         thread::sleep(PAUSE);
-    }
-}
-
-impl Evidence {
-    /// Whether there is a difference that the daemon does not know of and so may be about to settle.
-    fn is_in_motion(&self) -> bool {
-        let differs = matches!(&self.comparison, Some(Ok(comparison)) if !comparison.changes.is_empty());
-        let is_known = self.report.outcome.as_ref().is_some_and(|outcome| !outcome.settled);
-        differs && !is_known && self.daemon.life == Life::Running
     }
 }
 

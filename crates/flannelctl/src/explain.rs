@@ -15,9 +15,8 @@ use flannel_plan::family::Family;
 use flannel_plan::observation::Scope;
 use flannel_plan::rules::explain::{Packet, explain_snat};
 
-use crate::screen::{Form, listed, write_json};
-use crate::terminal::Terminal;
 use answer::{Answer, Way};
+use flannel_screen::{Form, listed, write_json};
 use question::{Mark, Port};
 
 /// Explain what becomes of a packet
@@ -53,12 +52,12 @@ pub struct Arguments {
 }
 
 /// Explains.
-pub fn run(command: &Command, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<()> {
     let Command::Snat(arguments) = command;
     let answer = answer(arguments)?;
     match arguments.output {
-        Form::Json => write_json(terminal, &answer),
-        Form::Text => Ok(terminal.write_all(answer.text().as_bytes())?),
+        Form::Json => write_json(out, &answer),
+        Form::Text => Ok(out.write_all(answer.text().as_bytes())?),
     }
 }
 

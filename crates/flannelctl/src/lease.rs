@@ -10,8 +10,7 @@ use flannel_plan::lease::Lease;
 use flannel_plan::quoted::quoted;
 use serde::Serialize;
 
-use crate::screen::{Form, Screen, listed, stacked, table_text, write_json};
-use crate::terminal::Terminal;
+use flannel_screen::{Form, Screen, listed, stacked, table_text, write_json};
 
 /// List or release the leases of a lease directory
 #[derive(clap::Subcommand)]
@@ -56,26 +55,26 @@ struct Listing {
 }
 
 /// Lists or releases leases.
-pub fn run(command: &Command, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
-        Command::List { store, output } => list(store, *output, terminal),
-        Command::Release { lease_dir, owner } => release(lease_dir, owner, terminal),
+        Command::List { store, output } => list(store, *output, out),
+        Command::Release { lease_dir, owner } => release(lease_dir, owner, out),
     }
 }
 
-fn list(store: &Store, output: Form, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn list(store: &Store, output: Form, out: &mut dyn Write) -> anyhow::Result<()> {
     let dir = store.dir.as_ref().or(store.lease_dir.as_ref()).context("no lease directory is named")?;
     let listing = Listing::from(Directory::list(dir)?);
     match output {
-        Form::Json => write_json(terminal, &listing),
-        Form::Text => Ok(terminal.write_all(listing.text(Screen::of_stdout()).as_bytes())?),
+        Form::Json => write_json(out, &listing),
+        Form::Text => Ok(out.write_all(listing.text(Screen::of_stdout()).as_bytes())?),
     }
 }
 
-fn release(dir: &Path, owner: &str, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn release(dir: &Path, owner: &str, out: &mut dyn Write) -> anyhow::Result<()> {
     let lease = Directory::release(dir, owner)?;
     let subnets = listed(lease.subnets.iter().map(|(_, subnet)| subnet));
-    Ok(writeln!(terminal, "released {subnets} of {owner}")?)
+    Ok(writeln!(out, "released {subnets} of {owner}")?)
 }
 
 impl From<Snapshot> for Listing {

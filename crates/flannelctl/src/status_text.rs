@@ -7,14 +7,13 @@ use std::process::ExitCode;
 use flannel_plan::config::Backend;
 use flannel_plan::rules::role::Role;
 use flannel_plan::state::{Link, LinkKind};
+use flannel_screen::{Form, Ink, Screen, ago, cell, listed, stacked, table_text, write_json};
+use flannel_status::{
+    Life, NodeStatus, ObjectCount, OwnStatus, PeerState, PeerStatus, RuleStatus, node_status,
+};
 use serde_json::Value;
 
-use crate::daemon::Life;
 use crate::evidence::{NodeArguments, gather_settled};
-use crate::peer_status::{PeerState, PeerStatus};
-use crate::screen::{Form, Ink, Screen, ago, cell, listed, stacked, table_text, write_json};
-use crate::status::{NodeStatus, ObjectCount, OwnStatus, RuleStatus, node_status};
-use crate::terminal::Terminal;
 
 /// The exit code for a node whose flanneld does nothing.
 const NOT_RUNNING: u8 = 3;
@@ -38,15 +37,15 @@ pub struct Arguments {
 }
 
 /// Shows how this node is.
-pub fn run(arguments: &Arguments, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+pub fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let evidence = gather_settled(&arguments.node.subnet_file)?;
     let status = node_status(&evidence);
     match arguments.node.output {
-        Form::Json => write_json(terminal, &status)?,
+        Form::Json => write_json(out, &status)?,
         Form::Text => {
             let limits = if arguments.all { Limits::NONE } else { Limits::USUAL };
             let page = Page { screen: Screen::of_stdout(), limits, now: evidence.now }.write(&status);
-            terminal.write_all(page.as_bytes())?;
+            out.write_all(page.as_bytes())?;
         }
     }
     Ok(match status.daemon.life {

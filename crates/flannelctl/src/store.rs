@@ -10,9 +10,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use flannel_plan::lease::Lease;
 
-use crate::screen::{Form, Screen, stacked, table_text};
-use crate::terminal::Terminal;
 use file::Holdings;
+use flannel_screen::{Form, Screen, stacked, table_text};
 use place::Place;
 
 /// Show, export or import everything that a lease store holds
@@ -50,25 +49,25 @@ pub enum Command {
 }
 
 /// Shows, exports or imports.
-pub fn run(command: &Command, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
         Command::Show { place, output: Form::Text } => {
             let holdings = place.read()?;
-            Ok(terminal.write_all(text(&holdings, Screen::of_stdout()).as_bytes())?)
+            Ok(out.write_all(text(&holdings, Screen::of_stdout()).as_bytes())?)
         }
         Command::Show { place, output: Form::Json } | Command::Export { place, to: None } => {
-            export(place, terminal)
+            export(place, out)
         }
         Command::Export { place, to: Some(path) } => {
             let mut bytes = Vec::new();
             export(place, &mut bytes)?;
             fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
         }
-        Command::Import { place, file } => import(place, file, terminal),
+        Command::Import { place, file } => import(place, file, out),
     }
 }
 
-fn export(place: &Place, out: &mut impl Write) -> anyhow::Result<()> {
+fn export(place: &Place, out: &mut dyn Write) -> anyhow::Result<()> {
     let holdings = place.read()?;
     // On the other stream, so that the file holds nothing else; nobody may be left to read it.
     for fault in &holdings.faults {
@@ -77,7 +76,7 @@ fn export(place: &Place, out: &mut impl Write) -> anyhow::Result<()> {
     Ok(writeln!(out, "{}", holdings.to_json()?)?)
 }
 
-fn import(place: &Place, path: &Path, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn import(place: &Place, path: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut text = String::new();
     if path == Path::new("-") {
         std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
@@ -90,7 +89,7 @@ fn import(place: &Place, path: &Path, terminal: &mut Terminal) -> anyhow::Result
     }
     place.write(&holdings)?;
     let config = if holdings.config.is_some() { "the net-conf and " } else { "" };
-    Ok(writeln!(terminal, "{config}{} leases are in {place}", holdings.leases.len())?)
+    Ok(writeln!(out, "{config}{} leases are in {place}", holdings.leases.len())?)
 }
 
 fn text(holdings: &Holdings, screen: Screen) -> String {

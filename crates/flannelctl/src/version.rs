@@ -2,12 +2,12 @@
 
 use std::io::Write;
 
+use flannel_screen::{Form, write_json};
+use flannel_status::Life;
 use serde::Serialize;
 
-use crate::daemon::{Life, sighting};
+use crate::daemon;
 use crate::evidence::{EvidenceError, NodeArguments, read_report};
-use crate::screen::{Form, write_json};
-use crate::terminal::Terminal;
 
 /// Show the versions of flannelctl and of the flanneld on this node
 #[derive(clap::Args)]
@@ -30,12 +30,12 @@ struct Daemon {
 }
 
 /// Shows the versions.
-pub fn run(arguments: &Arguments, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<()> {
     let flanneld = daemon(&arguments.node.subnet_file)?;
     let versions = Versions { flannelctl: env!("CARGO_PKG_VERSION"), flanneld };
     match arguments.node.output {
-        Form::Json => write_json(terminal, &versions)?,
-        Form::Text => terminal.write_all(text(&versions).as_bytes())?,
+        Form::Json => write_json(out, &versions)?,
+        Form::Text => out.write_all(text(&versions).as_bytes())?,
     }
     Ok(())
 }
@@ -43,9 +43,10 @@ pub fn run(arguments: &Arguments, terminal: &mut Terminal) -> anyhow::Result<()>
 /// A node without a report has no daemon worth a word, which is no failure here.
 fn daemon(subnet_file: &str) -> Result<Option<Daemon>, EvidenceError> {
     match read_report(subnet_file) {
-        Ok((_, report, _)) => {
-            Ok(Some(Daemon { life: Some(sighting(report.pid).life), version: report.version.into_owned() }))
-        }
+        Ok((_, report, _)) => Ok(Some(Daemon {
+            life: Some(daemon::find(report.pid).life),
+            version: report.version.into_owned(),
+        })),
         Err(EvidenceError::NoReport { .. }) => Ok(None),
         Err(EvidenceError::OtherVersion { theirs, .. }) => Ok(Some(Daemon { version: theirs, life: None })),
         Err(error) => Err(error),

@@ -7,7 +7,7 @@ use flannel_plan::rules::found::{RuleObservation, Unreadable};
 use flannel_plan::rules::{SourcePorts, System};
 
 use super::*;
-use crate::fixture::{DUAL, NOW, VXLAN, evidence, inputs, settled};
+use flannel_status::fixture::{DUAL, NOW, VXLAN, evidence, inputs, settled};
 
 fn page(status: &NodeStatus, limits: Limits) -> String {
     Page { screen: Screen { width: Some(80), colour: false }, limits, now: NOW }.write(status)

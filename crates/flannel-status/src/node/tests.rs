@@ -9,7 +9,7 @@ use flannel_plan::state::{PROTOCOL_BOOT, Route, RouteKind};
 
 use super::*;
 use crate::fixture::{ALLOC, DIRECT, DUAL, HOST_GW, NOW, VXLAN, evidence, inputs, lease, settled};
-use crate::peer_status::{PeerState, Reach};
+use crate::peer::{PeerState, Reach};
 
 fn link(name: &str) -> LinkName {
     name.parse().unwrap()
@@ -264,7 +264,7 @@ fn inputs_that_make_no_plan_are_the_reason() {
 fn a_daemon_that_does_nothing_or_is_not_ours_is_noted_and_the_node_stays_ready() {
     let inputs = inputs(VXLAN, 2);
     let mut evidence = evidence(&inputs, &mut settled(&inputs));
-    evidence.daemon = Sighting { life: Life::Suspended, pid: Some(77) };
+    evidence.daemon = DaemonProcess { life: Life::Suspended, pid: Some(77) };
     evidence.report.version = "0.0.9".into();
     let ours = env!("CARGO_PKG_VERSION");
     let expected = [
@@ -273,7 +273,7 @@ fn a_daemon_that_does_nothing_or_is_not_ours_is_noted_and_the_node_stays_ready()
     ];
     let status = node_status(&evidence);
     assert_eq!((status.ready, &status.notes[..]), (true, &expected[..]));
-    evidence.daemon = Sighting { life: Life::NotSeen, pid: None };
+    evidence.daemon = DaemonProcess::NOT_SEEN;
     assert!(node_status(&evidence).notes[0].starts_with("flanneld is not running: packets still flow"));
 }
 

@@ -11,6 +11,7 @@ use flannel_plan::observation::{Observation, Scope};
 use flannel_plan::ownership;
 use flannel_plan::pod_bridge;
 use flannel_plan::state::Item;
+use serde::Serialize;
 
 /// What should be, and how what is differs from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,25 @@ pub struct Comparison {
     pub bridges: Vec<String>,
 }
 
+/// Whether something differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing does.
+    Same,
+    /// Something does.
+    Different,
+    /// Nothing that could be looked at does.
+    Unknown,
+}
+
+/// What differs, what is not ours, and what could not be looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Differences<'a> {
+    changes: &'a [Change],
+    foreign: &'a [Item],
+    unseen: &'a [String],
+}
+
 impl Comparison {
     /// Compares what the inputs ask for with what was found.
     pub fn of(inputs: &Inputs, scope: &Scope, observation: &Observation) -> Result<Self, BackendError> {
@@ -40,6 +60,20 @@ impl Comparison {
         let bridges =
             pod_bridge::notes(observation, &inputs.config, &inputs.own.subnets, inputs.node.strays());
         Ok(Self { plan, changes, foreign: observed.foreign, unseen, bridges })
+    }
+
+    /// Whether something differs, as far as that is known.
+    pub fn verdict(&self) -> Verdict {
+        match (self.changes.is_empty(), self.unseen.is_empty()) {
+            (false, _) => Verdict::Different,
+            (true, false) => Verdict::Unknown,
+            (true, true) => Verdict::Same,
+        }
+    }
+
+    /// What differs, for programs.
+    pub fn differences(&self) -> Differences<'_> {
+        Differences { changes: &self.changes, foreign: &self.foreign, unseen: &self.unseen }
     }
 
     /// How many objects are as they should be.

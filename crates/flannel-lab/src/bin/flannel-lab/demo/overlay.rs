@@ -6,8 +6,9 @@ use flannel_lab::{Lab, Node, Pod};
 
 use super::inventory;
 use super::stage::Stage;
-use crate::lab::{LabLease, tables};
-use crate::screen::Ink;
+use crate::leases::LabLease;
+use crate::tables;
+use flannel_screen::Ink;
 
 /// A ping takes a millisecond; on a busy machine the first may be lost.
 pub const PING_LIMIT: Duration = Duration::from_secs(30);

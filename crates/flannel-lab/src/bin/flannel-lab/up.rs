@@ -1,4 +1,4 @@
-//! `flannelctl lab up`: from options to a lab that stays, and what to try with it.
+//! The verb `up`: from options to a lab that stays, and what to try with it.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -8,10 +8,11 @@ use anyhow::{Context, bail};
 use clap::Args;
 use flannel_lab::{Backend, Families, Flanneld, Interrupt, Lab, LabOptions, Store, Topology};
 
-use super::{Name, name_option, tables};
 use crate::demo::draw;
-use crate::screen::Ink;
+use crate::tables;
 use crate::terminal::Terminal;
+use crate::verbs::{Name, name_option};
+use flannel_screen::Ink;
 
 #[derive(Args)]
 pub struct UpArguments {

@@ -1,6 +1,6 @@
 //! How this node is: the daemon's word, checked against what is really there.
 //!
-//! Takes [`Evidence`], gives [`NodeStatus`]; writing it down is for `status_text.rs`.
+//! Takes [`Evidence`], gives [`NodeStatus`]; writing it down is for others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -19,9 +19,9 @@ use ipnet::IpNet;
 use serde::Serialize;
 
 use crate::comparison::Comparison;
-use crate::daemon::{Life, Sighting};
+use crate::daemon::{DaemonProcess, Life};
 use crate::evidence::Evidence;
-use crate::peer_status::{PeerStatus, peer_statuses};
+use crate::peer::{PeerStatus, peer_statuses};
 
 /// How this node is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -200,7 +200,7 @@ fn notes(evidence: &Evidence, comparison: Option<&Comparison>) -> Vec<String> {
     notes
 }
 
-fn life_note(daemon: Sighting, pid: u32) -> Option<String> {
+fn life_note(daemon: DaemonProcess, pid: u32) -> Option<String> {
     let pid = daemon.pid.unwrap_or(pid);
     match daemon.life {
         Life::Running => None,

@@ -6,8 +6,8 @@ use flannel_lab::{Capture, Lab, PING};
 use super::overlay::{PING_LIMIT, first_pod};
 use super::stage::Stage;
 use super::wire::{Names, explain, overhead};
-use crate::lab::leases_of;
-use crate::screen::Ink;
+use crate::leases::leases_of;
+use flannel_screen::Ink;
 
 /// Lets worker1's pod ping a pod of another node and shows the packet between them.
 pub fn show_ping(stage: &mut Stage<'_>, lab: &Lab, to: &str) -> anyhow::Result<()> {

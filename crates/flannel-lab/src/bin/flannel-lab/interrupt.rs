@@ -31,7 +31,7 @@ async fn wait(wish: &Interrupt) -> io::Result<()> {
             _ = hang_up.recv() => {}
             _ = interrupt.recv() => {}
         }
-        let _ = writeln!(io::stderr(), "\nflannelctl: {told}");
+        let _ = writeln!(io::stderr(), "\n{}: {told}", crate::program());
         if wish.is_raised() {
             std::process::exit(130);
         }

@@ -21,7 +21,7 @@ use flannel_plan::underlay::Underlay;
 use ipnet::IpNet;
 
 use crate::comparison::Comparison;
-use crate::daemon::{Life, Sighting};
+use crate::daemon::{DaemonProcess, Life};
 use crate::evidence::Evidence;
 
 pub const VXLAN: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}"#;
@@ -123,7 +123,7 @@ fn compare(inputs: &Inputs, kernel: &mut Fake) -> Comparison {
 pub fn evidence(inputs: &Inputs, kernel: &mut Fake) -> Evidence {
     Evidence {
         path: "/run/flannel/state.json".into(),
-        daemon: Sighting { life: Life::Running, pid: Some(77) },
+        daemon: DaemonProcess { life: Life::Running, pid: Some(77) },
         now: NOW,
         left_out: Vec::new(),
         comparison: Some(Ok(compare(inputs, kernel))),

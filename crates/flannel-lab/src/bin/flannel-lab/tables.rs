@@ -8,9 +8,9 @@ use std::time::Duration;
 use comfy_table::{Cell, Table};
 use flannel_lab::{Lab, LabError, Node, Pod};
 
-use super::{LabLease, leases_of};
-use crate::screen::{Ink, cell};
+use crate::leases::{LabLease, leases_of};
 use crate::terminal::Terminal;
+use flannel_screen::{Ink, cell};
 
 /// Every node with its state, its lease and its pods.
 pub fn status(lab: &Lab, terminal: &Terminal) -> anyhow::Result<Table> {

@@ -1,4 +1,4 @@
-//! `flannelctl lab` as a person uses it: the built program, its output and its exit codes. Needs root and a built
+//! flannel-lab as a person uses it: the built program, its output and its exit codes. Needs root and a built
 //! flanneld.
 
 #![allow(
@@ -26,14 +26,14 @@ struct TestLab {
 impl TestLab {
     fn new(purpose: &str) -> Self {
         let name = unique_name(purpose);
-        let folder = PathBuf::from(format!("/run/flannelctl-test-{name}"));
+        let folder = PathBuf::from(format!("/run/flannel-lab-test-{name}"));
         Self { name, folder }
     }
 
     fn command(&self, verb: &str, words: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_flannelctl"));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_flannel-lab"));
         command.env("FLANNEL_LAB_DIR", &self.folder).stdin(Stdio::null());
-        command.args(["lab", verb, "--name", &self.name]).args(words);
+        command.args([verb, "--name", &self.name]).args(words);
         command
     }
 
@@ -161,7 +161,7 @@ fn a_lab_that_is_not_there_is_an_error_that_says_how_to_make_it() {
         assert_eq!(output.status.code(), Some(1));
         let name = &lab.name;
         let expected =
-            format!("flannelctl: no lab {name}: bring one up with `flannelctl lab up --name {name}`\n");
+            format!("flannel-lab: no lab {name}: bring one up with `flannelctl lab up --name {name}`\n");
         assert_eq!(String::from_utf8(output.stderr).unwrap(), expected);
     }
 }
@@ -169,8 +169,8 @@ fn a_lab_that_is_not_there_is_an_error_that_says_how_to_make_it() {
 #[test]
 fn the_demo_shows_all_scenes_and_leaves_nothing() {
     let lab = TestLab::new("demo");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flannelctl"));
-    let output = command.env("FLANNEL_LAB_DIR", &lab.folder).args(["lab", "demo"]).output().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flannel-lab"));
+    let output = command.env("FLANNEL_LAB_DIR", &lab.folder).arg("demo").output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("0 processes and 0 folders are left"), "{said}");
@@ -180,7 +180,7 @@ fn the_demo_shows_all_scenes_and_leaves_nothing() {
 
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flannelctl"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flannel-lab"));
     let mut child = command.args(["completions", "bash"]).stdout(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     assert!(child.wait().unwrap().success());
@@ -210,5 +210,8 @@ fn members_are_only_for_etcd() {
     let lab = TestLab::new("ctl-members");
     let output = lab.run("up", &["--etcd-members", "3"]);
     let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!((output.status.code(), &*said), (Some(1), "flannelctl: --etcd-members is for --store etcd\n"));
+    assert_eq!(
+        (output.status.code(), &*said),
+        (Some(1), "flannel-lab: --etcd-members is for --store etcd\n")
+    );
 }

@@ -5,7 +5,7 @@ use flannel_lab::{Lab, Node};
 use serde_json::Value;
 
 use super::stage::Stage;
-use crate::screen::Ink;
+use flannel_screen::Ink;
 
 /// Adds a second pod to worker1 and shows what the plugins made of it.
 pub fn show_add(stage: &mut Stage<'_>, lab: &Lab) -> anyhow::Result<()> {

@@ -4,8 +4,8 @@ use std::io::{self, Write};
 
 use flannel_lab::Interrupt;
 
-use crate::screen::Ink;
 use crate::terminal::Terminal;
+use flannel_screen::Ink;
 
 /// Where the demo is shown.
 pub struct Stage<'a> {

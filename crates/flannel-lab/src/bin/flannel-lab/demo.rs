@@ -1,4 +1,4 @@
-//! `flannelctl lab demo`: flannel explained by a cluster that works, is broken, and repairs itself. Three labs in
+//! The verb `demo`: flannel explained by a cluster that works, is broken, and repairs itself. Three labs in
 //! turn, one for each backend; nothing is left of them.
 
 mod cable;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use flannel_lab::{Backend, Families, Interrupt, Lab, LabOptions, Topology, lab_processes, unique_name};
 
-use crate::lab::leases_of;
+use crate::leases::leases_of;
 use crate::terminal::Terminal;
 use overlay::first_pod;
 use stage::Stage;

@@ -6,12 +6,10 @@ use std::process::ExitCode;
 use anyhow::Context;
 use flannel_plan::diff::Change;
 use flannel_plan::state::{File, Item};
-use serde::Serialize;
+use flannel_screen::{Form, Ink, Screen, listed, write_json};
+use flannel_status::{Comparison, Evidence, Verdict};
 
-use crate::comparison::Comparison;
-use crate::evidence::{Evidence, NodeArguments, gather_settled};
-use crate::screen::{Form, Ink, Screen, listed, write_json};
-use crate::terminal::Terminal;
+use crate::evidence::{NodeArguments, gather_settled};
 
 /// The exit code if nothing differs.
 const SAME: u8 = 0;
@@ -37,21 +35,13 @@ pub struct Arguments {
     node: NodeArguments,
 }
 
-#[derive(Serialize)]
-struct Document<'a> {
-    changes: &'a [Change],
-    foreign: &'a [Item],
-    unseen: &'a [String],
-}
-
 /// Shows what differs.
-pub fn run(arguments: &Arguments, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+pub fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let evidence = gather_settled(&arguments.node.subnet_file).context(NotFoundOut)?;
     let comparison = comparison(&evidence).context(NotFoundOut)?;
-    let Comparison { changes, foreign, unseen, .. } = comparison;
     match arguments.node.output {
-        Form::Json => write_json(terminal, &Document { changes, foreign, unseen })?,
-        Form::Text => terminal.write_all(text(comparison, Screen::of_stdout()).as_bytes())?,
+        Form::Json => write_json(out, &comparison.differences())?,
+        Form::Text => out.write_all(text(comparison, Screen::of_stdout()).as_bytes())?,
     }
     Ok(ExitCode::from(code(comparison)))
 }
@@ -94,10 +84,10 @@ fn nothing(comparison: &Comparison) -> String {
 }
 
 fn code(comparison: &Comparison) -> u8 {
-    match (comparison.changes.is_empty(), comparison.unseen.is_empty()) {
-        (false, _) => DIFFERENT,
-        (true, false) => NOT_FOUND_OUT,
-        (true, true) => SAME,
+    match comparison.verdict() {
+        Verdict::Same => SAME,
+        Verdict::Different => DIFFERENT,
+        Verdict::Unknown => NOT_FOUND_OUT,
     }
 }
 

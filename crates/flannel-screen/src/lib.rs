@@ -1,12 +1,16 @@
-//! How things are written: as wide as the terminal, in colour where that is wanted, or as JSON.
+//! How programs write for people: as wide as the terminal, in colour where that is wanted, or as JSON.
 //!
-//! Takes facts about standard output once, gives tables and painted words.
+//! Takes facts about standard output once, gives tables and painted words, and errors with their causes.
+
+mod failure;
 
 use std::io::{self, IsTerminal, Write};
 
 use clap::ValueEnum;
 use comfy_table::{Attribute, Cell, Color, ContentArrangement, Table, presets};
 use serde::Serialize;
+
+pub use failure::failure_code;
 
 /// For whom the output is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -110,9 +114,21 @@ pub fn table_text(table: &Table) -> String {
 }
 
 /// Writes a value as JSON.
-pub fn write_json(out: &mut impl Write, value: &impl Serialize) -> anyhow::Result<()> {
+pub fn write_json(out: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(value)?;
     Ok(writeln!(out, "{text}")?)
+}
+
+/// Writes the script by which a shell completes the words of a program.
+pub fn write_completions(
+    out: &mut dyn Write,
+    mut program: clap::Command,
+    shell: clap_complete::Shell,
+) -> io::Result<()> {
+    // The generator panics if it cannot write, so it writes to memory.
+    let (name, mut script) = (program.get_name().to_owned(), Vec::new());
+    clap_complete::generate(shell, &mut program, name, &mut script);
+    out.write_all(&script)
 }
 
 /// Values with commas between them.

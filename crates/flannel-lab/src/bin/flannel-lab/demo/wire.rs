@@ -7,7 +7,7 @@ use flannel_lab::Lab;
 use flannel_lab::packet::{Echo, Layer};
 use flannel_plan::mac::Mac;
 
-use crate::lab::LabLease;
+use crate::leases::LabLease;
 
 /// Who is who in a lab.
 #[derive(Clone, Debug, Default)]

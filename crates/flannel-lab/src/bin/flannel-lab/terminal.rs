@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use comfy_table::{Table, presets};
 
-use crate::screen::{Ink, Screen};
+use flannel_screen::{Ink, Screen};
 
 /// A place to write to that knows whether it shows colours.
 pub struct Terminal {

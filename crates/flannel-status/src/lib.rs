@@ -1,0 +1,19 @@
+//! How a node is: what its flanneld says, checked against what is really there.
+//!
+//! Takes [`Evidence`], which others gather; gives a [`Comparison`] of what should be with what is, and a [`NodeStatus`]
+//! with every peer's [`PeerStatus`]. Plain data in, plain data out: no I/O, no clock, no words but those of findings.
+
+mod comparison;
+mod daemon;
+mod evidence;
+#[cfg(any(test, feature = "fixture"))]
+#[allow(clippy::unwrap_used, missing_docs, reason = "a test stops at the first surprise")]
+pub mod fixture;
+mod node;
+mod peer;
+
+pub use comparison::{Comparison, Differences, Verdict};
+pub use daemon::{DaemonProcess, Life};
+pub use evidence::Evidence;
+pub use node::{DaemonStatus, NodeStatus, ObjectCount, OwnStatus, RuleStatus, node_status};
+pub use peer::{PeerState, PeerStatus, Reach};
