@@ -2,6 +2,7 @@
 
 mod judging;
 mod minding;
+mod settling;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -13,23 +14,22 @@ use flannel_kernel::{Kernel, ObserveError};
 use flannel_leases::Snapshot;
 use flannel_plan::backoff::Backoff;
 use flannel_plan::config::NetworkConfig;
-use flannel_plan::diff::Change;
 use flannel_plan::family::ByFamily;
 use flannel_plan::firewall::Firewall;
 use flannel_plan::inputs::{Inputs, NodeOptions};
 use flannel_plan::lease::Lease;
 use flannel_plan::observation::Scope;
-use flannel_plan::ownership::{self, Observed};
+use flannel_plan::ownership;
 use flannel_plan::peers::{self, Newcomer};
 use flannel_plan::pod_bridge::{self, BridgeNetfilter};
 use flannel_plan::rules::System;
-use flannel_plan::state::Key;
 use flannel_plan::underlay::{Choice, Underlay};
 use ipnet::IpNet;
 use tokio::sync::watch;
-use tracing::{info, warn};
+use tracing::info;
 
-use crate::damper::{Advice, Damper};
+use crate::clock;
+use crate::damper::Damper;
 use crate::fast_path::FastPath;
 use crate::firewall_backend::FirewallBackend;
 use crate::gather::NotYet;
@@ -95,6 +95,14 @@ enum Haste {
     GoesOn,
 }
 
+/// A turn of the loop, ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Turn {
+    took: Duration,
+    /// How often the kernel was observed.
+    looks: u32,
+}
+
 /// The loop and what it remembers.
 pub struct Daemon<K> {
     parts: Parts<K>,
@@ -135,39 +143,42 @@ impl<K: Kernel> Daemon<K> {
     /// Runs until it is told to stop. The kernel is left as it is then.
     pub fn run(&mut self, alarm: &mut Alarm) {
         let mut wake = Wake::Observation;
-        loop {
-            self.parts.reporter.beat();
-            let (begun, had_news) = (Instant::now(), self.fast_path.is_drawn_on());
-            let word = self.parts.word.get();
-            let result = match self.follow_peers(&word, wake, begun) {
-                Some(settlement) => Ok(settlement),
-                None => {
-                    // A look for which only time asked is due again soon.
-                    let gives_way = wake == Wake::Time && self.fast_path.holds(begun);
-                    self.pass(&word, if gives_way { Haste::GivesWay } else { Haste::GoesOn }, begun)
+        while wake != Wake::Stop {
+            wake = match self.turn(wake) {
+                Some(Turn { took, looks }) => {
+                    alarm.note_pass(took, looks, &self.fast_path);
+                    self.sleep(alarm)
                 }
+                None => Wake::Store,
             };
-            if result.as_ref().is_err_and(NotYet::gave_way) {
-                wake = Wake::Store;
-                continue;
-            }
-            let pass = Pass { result, took: begun.elapsed() };
-            let looks = pass.result.as_ref().map_or(1, |settlement| settlement.looks);
-            alarm.note_pass(pass.took, looks, &self.fast_path);
-            self.plan_retry(&pass.result);
-            let has_news = |settlement: &Settlement| had_news || !settlement.done.is_empty();
-            let leaves_memory = pass.result.as_ref().is_ok_and(|end| end.looks > 0 && has_news(end));
-            self.parts.reporter.conclude(&pass, &word, self.planned.as_ref(), &self.damper);
-            drop(word);
-            if leaves_memory && self.is_large() {
-                flannel_kernel::memory::give_back();
-            }
-            wake = self.sleep(alarm);
-            if wake == Wake::Stop {
-                self.parts.reporter.stop();
-                return;
-            }
         }
+        self.parts.reporter.stop();
+    }
+
+    /// One turn of the loop: a pass, or the fast path, and a report. None if it gave way to the store's news.
+    fn turn(&mut self, wake: Wake) -> Option<Turn> {
+        self.parts.reporter.beat();
+        let (begun, had_news) = (clock::now(), self.fast_path.is_drawn_on());
+        let word = self.parts.word.get();
+        // A look for which only time asked is due again soon.
+        let gives_way = wake == Wake::Time && self.fast_path.holds(begun);
+        let haste = if gives_way { Haste::GivesWay } else { Haste::GoesOn };
+        let followed = self.follow_peers(&word, wake, begun);
+        let result = followed.map_or_else(|| self.pass(&word, haste, begun), Ok);
+        if result.as_ref().is_err_and(NotYet::gave_way) {
+            return None;
+        }
+        let pass = Pass { result, took: clock::now() - begun };
+        let looks = pass.result.as_ref().map_or(1, |settlement| settlement.looks);
+        self.plan_retry(&pass.result);
+        let has_news = |settlement: &Settlement| had_news || !settlement.done.is_empty();
+        let leaves_memory = pass.result.as_ref().is_ok_and(|end| end.looks > 0 && has_news(end));
+        self.parts.reporter.conclude(&pass, &word, self.planned.as_ref(), &self.damper);
+        drop(word);
+        if leaves_memory && self.is_large() {
+            flannel_kernel::memory::give_back();
+        }
+        Some(Turn { took: pass.took, looks })
     }
 
     /// Waits for a reason to look again, and writes files meanwhile.
@@ -352,31 +363,6 @@ impl<K: Kernel> Daemon<K> {
         self.parts.earlier.extend(new);
     }
 
-    fn settle(
-        &mut self,
-        before: Option<&Planned>,
-        observed: Observed,
-        removal: Admission,
-        now: Instant,
-    ) -> Result<Settlement, NotYet> {
-        let Some(planned) = &mut self.planned else { return Err(NotYet::NoLease(None)) };
-        self.damper.forget_old(now);
-        let damper = &mut self.damper;
-        let mut repairs = BTreeSet::new();
-        let mut admit = |change: &Change| match change {
-            // What is remembered is no proof that anything is gone.
-            Change::Remove(_) if removal != Admission::Made => removal,
-            change if !planned.is_repair(change, before) => Admission::Made,
-            change => repair(change, damper, &mut repairs, now),
-        };
-        let settlement =
-            reconcile::settle(&planned.plan, &planned.scope, observed, &mut self.parts.kernel, &mut admit)?;
-        planned.note_pass(settlement.left.difference(&settlement.held).cloned().collect());
-        self.fast_path = FastPath::after(&settlement);
-        self.parts.reporter.tell_changes(&settlement, &repairs);
-        Ok(settlement)
-    }
-
     fn plan_retry(&mut self, pass: &Result<Settlement, NotYet>) {
         let unsettled = match pass {
             Ok(settlement) => !settlement.failures.is_empty(),
@@ -397,7 +383,7 @@ impl<K: Kernel> Daemon<K> {
     }
 
     fn next_look(&self) -> Instant {
-        let now = Instant::now();
+        let now = clock::now();
         let retry = self.retry.pause().map(|pause| now + pause);
         let grace = self.parts.reporter.grace_ends();
         let trial = self.trial.again().filter(|_| self.holds_back);
@@ -405,21 +391,4 @@ impl<K: Kernel> Daemon<K> {
             [retry, self.resync(now), self.damper.next_release(now), self.fast_path.ends(), grace, trial];
         due.into_iter().flatten().chain([now + SAFETY_LOOK]).min().unwrap_or(now)
     }
-}
-
-/// Asks whether to repair an object, once a pass.
-fn repair(change: &Change, damper: &mut Damper, repairs: &mut BTreeSet<Key>, now: Instant) -> Admission {
-    let key = change.key();
-    if repairs.contains(&key) {
-        return Admission::Made;
-    }
-    match damper.ask(&key, now) {
-        Advice::Hold => return Admission::Held,
-        Advice::Repair => {}
-        Advice::RepairAndTell => {
-            warn!(object = %key, "something keeps undoing this object: it is put back once a second at most from now on");
-        }
-    }
-    repairs.insert(key);
-    Admission::Made
 }

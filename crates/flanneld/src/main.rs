@@ -5,6 +5,8 @@
 //! to each other.
 
 mod any_store;
+mod assemble;
+mod clock;
 mod corrections;
 mod culprits;
 mod daemon;

@@ -20,7 +20,7 @@ use tracing::warn;
 use crate::throttled_file::ThrottledFile;
 
 /// Survives a reboot; may be missing in a container, where the folder of the subnet file has to do.
-const LASTING: &str = "/var/lib/flannel";
+pub const LASTING: &str = "/var/lib/flannel";
 /// Thousands of peers make a large file, and leases change one by one.
 const PAUSE: Duration = Duration::from_secs(10);
 /// So many leases that cannot be read are named; the rest is counted.
@@ -64,10 +64,9 @@ impl Belongs {
 
 impl Remembered {
     /// Finds the place for it.
-    pub fn new(of: Belongs) -> Self {
+    pub fn new(of: Belongs, lasting: &Path) -> Self {
         let name = file_name(&of.subnet_file);
         let beside = folder_of(Path::new(&of.subnet_file)).join(&name);
-        let lasting = Path::new(LASTING);
         let (path, refuge) =
             if lasting.is_dir() { (lasting.join(name), Some(beside)) } else { (beside, None) };
         let file = ThrottledFile::new(path, Survives::PowerCut, PAUSE);

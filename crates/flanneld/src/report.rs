@@ -16,6 +16,7 @@ use flannel_plan::underlay::{Choice, Underlay};
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
+use crate::clock;
 use crate::culprits::{Culprits, Kinds, Suspects};
 use crate::damper::Damper;
 use crate::gather::NotYet;
@@ -195,7 +196,7 @@ impl Reporter {
             .extend(rivals(word, Stand::Yields).map(ToString::to_string).filter(unknown).collect::<Vec<_>>());
         let mut notes = notes(pass.result.as_ref().ok(), planned, word);
         notes.extend(self.conditions.iter().cloned().map(Note::from));
-        self.logged.news(&notes, Instant::now()).iter().for_each(|note| warn!("{note}"));
+        self.logged.news(&notes, clock::now()).iter().for_each(|note| warn!("{note}"));
         let mut notes: Vec<String> = notes.into_iter().map(|note| note.text).collect();
         notes.extend(planned.into_iter().flat_map(|planned| planned.plan.warnings.clone()));
         notes.extend(self.old_news(word, damper));
@@ -253,12 +254,12 @@ impl Reporter {
     fn stand(&mut self, reasons: Vec<String>, notes: Vec<String>, grace: Duration) -> bool {
         let (reasons, notes) = (harmless(reasons), harmless(notes));
         let standing = &mut self.standing;
-        let blink = |since: Instant| since.elapsed() < grace;
+        let blink = |since: Instant| clock::now().duration_since(since) < grace;
         let ready = if reasons.is_empty() {
             standing.trouble_since = None;
             true
         } else {
-            let since = *standing.trouble_since.get_or_insert_with(Instant::now);
+            let since = *standing.trouble_since.get_or_insert_with(clock::now);
             standing.ready && blink(since)
         };
         let news = (standing.ready, &standing.reasons, &standing.notes) != (ready, &reasons, &notes);

@@ -5,44 +5,31 @@ use std::net::TcpListener;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 use std::thread;
-use std::time::Duration;
 
 use anyhow::Context;
-use flannel_files::{MOST_BY_HAND, MOST_BY_PROGRAM, Survives};
+use flannel_files::MOST_BY_HAND;
 use flannel_kernel::Linux;
 use flannel_kernel::firewall::rules::watch::RuleWatch;
 use flannel_kernel::watch::{Interest, Watch, WatchError};
-use flannel_leases::{Readiness, Server, Snapshot};
 use flannel_plan::family::ByFamily;
-use flannel_plan::observation::Scope;
-use flannel_plan::report::report_path;
-use flannel_plan::subnet_env::{previous_networks, previous_subnets};
-use flannel_plan::underlay::Underlay;
+use flannel_plan::subnet_env::previous_subnets;
 use ipnet::IpNet;
-use serde::Deserialize;
 use tokio::runtime::Runtime;
-use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
 use crate::any_store::AnyStore;
+use crate::assemble::{Shared, assemble};
 use crate::culprits::Culprits;
-use crate::daemon::{Before, Daemon, Parts};
+use crate::daemon::Daemon;
 use crate::file_watch;
 use crate::http::{self, Health};
-use crate::in_force::InForce;
 use crate::instance;
 use crate::metrics::Failures;
-use crate::notify::Supervisor;
 use crate::options::Options;
-use crate::remembered::{Belongs, Remembered};
-use crate::report::Reporter;
-use crate::store_link::{self, LastWord, Link};
-use crate::throttled_file::ThrottledFile;
+use crate::remembered::LASTING;
+use crate::store_link::{self, Link};
 use crate::wake::{Alarm, Bell, Wake};
 use crate::watching::{self, Named};
-
-/// `state.json` is read by people and probes: a second old is new enough.
-const REPORT_PAUSE: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until the end is rung.
 pub fn run(options: Options, bell: &Bell) -> anyhow::Result<()> {
@@ -62,42 +49,16 @@ pub fn run(options: Options, bell: &Bell) -> anyhow::Result<()> {
     let named = Named { name: "rule-watch", without: "changes to rules are repaired once a minute only" };
     watching::keep_rules(named, failures.clone(), open, (bell.clone(), culprits.clone()));
     file_watch::start(Path::new(&options.subnet_file), bell.clone(), failures.clone());
-    let word = LastWord::default();
-    let (wanted, wish) = watch::channel(None);
-    let (standing, readiness) = watch::channel(Readiness::NotReady("flanneld starts".to_owned()));
     let (runtime, mut store) = open_store(&options)?;
-    let mut remembered = Remembered::new(belongs(&options, store.server()));
-    let recalled = remembered.recall();
-    if let Some(recalled) = &recalled {
+    let shared = Shared { health: Arc::clone(&health), interest, culprits, bell: bell.clone() };
+    let (parts, link) = assemble(options, kernel, (store.server(), Path::new(LASTING)), shared);
+    if let Some(recalled) = &link.remembered {
         store = store.remembering(recalled);
     }
-    let (origin, in_force) = recalled.as_ref().map(held_before).unwrap_or_default();
-    let link = Link { wanted: wish, readiness, remembered: recalled, word: word.clone(), bell: bell.clone() };
-    start_edge(runtime, Edge { health: Arc::clone(&health), listener, link, store })?;
-    let state_file = report_path(&options.subnet_file);
-    let report = last_report(Path::new(&state_file));
-    let earlier = earlier_networks(&report, Path::new(&options.subnet_file));
-    let before = Before { origin, in_force, underlay: report.inputs.map(|inputs| inputs.underlay) };
-    let state_file = ThrottledFile::new(state_file, Survives::Crash, REPORT_PAUSE);
-    let reporter = Reporter::new(health, Supervisor::from_environment(), state_file, standing, culprits);
-    let node = instance::node_options(&options);
-    let _alive = instance::give_sign_of_life(&node);
-    let options = Arc::new(options);
-    let parts =
-        Parts { options, node, kernel, word, wanted, interest, reporter, remembered, earlier, before };
+    start_edge(runtime, Edge { health, listener, link, store })?;
+    let _alive = instance::give_sign_of_life(&parts.node);
     Daemon::new(parts).run(&mut Alarm::new(bell.clone()));
     Ok(())
-}
-
-/// What tells this daemon's memory from that of others.
-fn belongs(options: &Options, server: Server) -> Belongs {
-    let (subnet_file, node) = (options.subnet_file.clone(), options.owner.clone());
-    Belongs { subnet_file, node, store: options.store.to_string(), server }
-}
-
-/// What held by a snapshot that is remembered, and of which cluster and node that is.
-fn held_before(recalled: &Snapshot) -> (Option<Arc<str>>, Option<InForce>) {
-    (recalled.origin.clone(), InForce::of_store(recalled).ok())
 }
 
 /// The subnets that this node had before; they are asked for again.
@@ -105,36 +66,6 @@ fn previous(subnet_file: &Path) -> ByFamily<IpNet> {
     flannel_files::read_text(subnet_file, MOST_BY_HAND)
         .map(|text| previous_subnets(&text))
         .unwrap_or_default()
-}
-
-/// The pod networks that this instance served before, or Go flannel in its place: what was left there is its own.
-fn earlier_networks(report: &Reported, subnet_file: &Path) -> Vec<IpNet> {
-    let mut networks = report.scope.as_ref().map(|scope| scope.networks.clone()).unwrap_or_default();
-    let text = flannel_files::read_text(subnet_file, MOST_BY_HAND).unwrap_or_default();
-    networks.extend(previous_networks(&text));
-    networks.sort();
-    networks.dedup();
-    networks
-}
-
-/// The parts of an earlier run's report that count here, whatever the rest of it is.
-#[derive(Default, Deserialize)]
-struct Reported {
-    scope: Option<Scope>,
-    inputs: Option<ReportedInputs>,
-}
-
-#[derive(Deserialize)]
-struct ReportedInputs {
-    underlay: Underlay,
-}
-
-fn last_report(state_file: &Path) -> Reported {
-    let Ok(text) = flannel_files::read(state_file, MOST_BY_PROGRAM) else { return Reported::default() };
-    let report = serde_json::from_slice(&text).inspect_err(
-        |error| debug!(file = %state_file.display(), %error, "the last state report cannot be read"),
-    );
-    report.unwrap_or_default()
 }
 
 /// Rings whenever the kernel says that something may have changed.

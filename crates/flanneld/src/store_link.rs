@@ -14,6 +14,7 @@ use flannel_plan::lease::Announcement;
 use tokio::sync::watch;
 use tracing::{info, warn};
 
+use crate::clock;
 use crate::corrections::Corrections;
 use crate::pace::Pace;
 use crate::wake::{Bell, Wake};
@@ -145,7 +146,7 @@ pub async fn run(mut store: impl LeaseStore, mut link: Link) {
                 Some(Occasion::Wish)
             }
             () = publishing.retry.due() => Some(Occasion::Wish),
-            () = until(publishing.corrections.due(Instant::now())) => Some(Occasion::News),
+            () = until(publishing.corrections.due(clock::now())) => Some(Occasion::News),
         };
         link.disown(store.origin().as_deref());
         if let Some(occasion) = occasion {
@@ -173,7 +174,7 @@ impl Link {
 
     fn take(&mut self, snapshot: Snapshot, pace: &mut Pace) -> Heard {
         self.remembered = None;
-        let now = Instant::now();
+        let now = clock::now();
         let passed = pace.hear(snapshot, now);
         let mut heard = if passed.is_some() { Heard::News } else { Heard::Nothing };
         self.word.change(|word| {
@@ -191,7 +192,7 @@ impl Link {
 
     /// Passes on what was held back and may be told now.
     fn pass_on(&self, pace: &mut Pace) {
-        if let Some(passed) = pace.pass_on(Instant::now()) {
+        if let Some(passed) = pace.pass_on(clock::now()) {
             self.word.change(|word| word.snapshot = Some(passed));
         }
     }
@@ -253,7 +254,7 @@ impl Link {
             return self.note_fight(publishing, None);
         };
         let found = self.found(publishing, &wanted.announcement);
-        if occasion == Occasion::Wish || publishing.corrections.admit(Instant::now()) {
+        if occasion == Occasion::Wish || publishing.corrections.admit(clock::now()) {
             self.publish(store, &wanted.announcement, publishing).await;
         }
         self.note_fight(publishing, found);
@@ -332,7 +333,7 @@ impl Default for Publishing {
 impl Publishing {
     fn note_right(&mut self) {
         self.retry.reset();
-        self.corrections.note_right(Instant::now());
+        self.corrections.note_right(clock::now());
     }
 }
 
@@ -349,7 +350,7 @@ impl Retry {
     }
 
     fn again(&mut self) {
-        self.at = Some(Instant::now() + self.backoff.grow());
+        self.at = Some(clock::now() + self.backoff.grow());
     }
 
     fn is_waiting(&self) -> bool {

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use flannel_files::{Survives, folder_of, replace};
 use serde::Serialize;
 
+use crate::clock;
+
 /// At most one part in so many of the time goes into writing.
 const SHARE: u32 = 200;
 /// It tells of the whole cluster, which is not for everybody.
@@ -32,7 +34,7 @@ pub struct ThrottledFile {
 impl ThrottledFile {
     /// A file that is not written yet.
     pub fn new(path: impl Into<PathBuf>, survives: Survives, pause: Duration) -> Self {
-        let earliest = Instant::now() + pause;
+        let earliest = clock::now() + pause;
         Self { path: path.into(), survives, pause, earliest, is_there: false, waiting: false, trouble: None }
     }
 
@@ -44,7 +46,7 @@ impl ThrottledFile {
     /// Goes to another place, and writes there as soon as there is something to write.
     pub fn move_to(&mut self, path: PathBuf) {
         self.path = path;
-        self.earliest = Instant::now();
+        self.earliest = clock::now();
         self.trouble = None;
     }
 
@@ -56,7 +58,7 @@ impl ThrottledFile {
     /// Notes that the first content is worth reading: it need not wait any longer.
     pub fn hurry(&mut self) {
         if !self.is_there {
-            self.earliest = Instant::now();
+            self.earliest = clock::now();
         }
     }
 
@@ -68,7 +70,7 @@ impl ThrottledFile {
     /// Writes what is new, if it is time: then the content is asked for, which may turn out to be none. Gives why that
     /// failed, unless the last write failed for the same reason.
     pub fn write_if_due<C: Serialize>(&mut self, content: impl FnOnce() -> Option<C>) -> io::Result<()> {
-        let begun = Instant::now();
+        let begun = clock::now();
         if self.due().is_none_or(|due| due > begun) {
             return Ok(());
         }
@@ -76,7 +78,7 @@ impl ThrottledFile {
         self.waiting = written.is_err();
         // Also after a failure: a full disk is not tried again at once. A large file is written more rarely, since
         // the loop waits for it.
-        self.earliest = Instant::now() + self.pause.max(begun.elapsed() * SHARE);
+        self.earliest = clock::now() + self.pause.max((clock::now() - begun) * SHARE);
         let trouble = written.as_ref().err().map(ToString::to_string);
         let is_told = trouble == self.trouble;
         self.trouble = trouble;
