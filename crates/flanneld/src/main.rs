@@ -80,7 +80,7 @@ fn node_daemon(source: &Source, bell: &Bell) -> (u8, String) {
         Ok(Parsed::Help) => (exit::FINE, options::usage("flanneld")),
         Ok(Parsed::Version) => (exit::FINE, format!("{}\n", options::VERSION)),
         Ok(Parsed::Run(options)) => run(*options, bell),
-        Err(faults) => (exit::USAGE, options::report(&faults)),
+        Err(faults) => (exit::USAGE, options::report("flanneld", &faults)),
     }
 }
 

@@ -2,12 +2,12 @@
 //!
 //! Takes words, variables and the host's name as plain data; gives [`Options`], or every fault at once.
 
-mod check;
+pub(crate) mod check;
+pub(crate) mod command_line;
 mod fault;
-mod flags;
+pub(crate) mod flags;
 mod store;
 pub(crate) mod value;
-mod words;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -174,7 +174,7 @@ pub enum Provenance {
 
 /// Reads and checks everything; help beats faults, and the version beats what is in the environment.
 pub fn parse(source: &Source) -> Result<Parsed, Vec<OptionFault>> {
-    let mut line = words::Line::read(&source.words);
+    let mut line = command_line::CommandLine::read(&flags::FLANNELD, &source.words);
     if line.help {
         return Ok(Parsed::Help);
     }

@@ -7,10 +7,10 @@ use std::time::Duration;
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::rules::SourcePorts;
 
+use super::command_line::{Given, Setting};
 use super::fault::{OptionFault, Origin, Shown};
-use super::flags::{self, Flag, Support, Takes};
+use super::flags::{self, FLANNELD, Flag, FlagTable, Support, Takes};
 use super::value::{self, Why};
-use super::words::{Given, Setting};
 use super::{Options, RuleOptions, Source, store};
 
 /// Seconds between two looks at rules of legacy iptables, as in Go.
@@ -22,7 +22,7 @@ pub fn options(
     source: &Source,
     faults: Vec<OptionFault>,
 ) -> Result<Options, Vec<OptionFault>> {
-    let mut reader = Reader { given, faults };
+    let mut reader = Reader { table: &FLANNELD, given, faults };
     let ifaces = reader.all("iface", value::interface);
     let iface_regexes = reader.all("iface-regex", value::pattern);
     let iface_can_reach = reader.last("iface-can-reach", value::optional(value::address)).flatten();
@@ -59,13 +59,15 @@ pub fn options(
 
 /// Whether a given version flag says yes; a fault of its value is told by [`options`]' caller.
 pub fn wants_version(given: &Given) -> Result<bool, Vec<OptionFault>> {
-    let mut reader = Reader { given, faults: Vec::new() };
+    let mut reader = Reader { table: &FLANNELD, given, faults: Vec::new() };
     let wants = reader.last("version", value::switch).unwrap_or(false);
     if reader.faults.is_empty() { Ok(wants) } else { Err(reader.faults) }
 }
 
 /// Reads the values of flags and collects the faults.
 pub struct Reader<'a> {
+    /// The flags that there are.
+    pub table: &'static FlagTable,
     /// What was given.
     pub given: &'a Given,
     /// What is wrong with it, so far.
@@ -78,7 +80,7 @@ impl Reader<'_> {
         for setting in self.given.settings(flag) {
             match read(&setting.text) {
                 Ok(value) => values.push(value),
-                Err(why) => self.faults.push(bad_value(flag, setting, why)),
+                Err(why) => self.faults.push(self.bad_value(flag, setting, why)),
             }
         }
         values
@@ -87,6 +89,18 @@ impl Reader<'_> {
     /// The value that holds: the last one.
     pub fn last<T>(&mut self, flag: &'static str, read: impl Fn(&str) -> Result<T, Why>) -> Option<T> {
         self.all(flag, read).pop()
+    }
+
+    /// The value that holds, or the one in the table if nobody sets it.
+    pub fn value<T>(&mut self, flag: &'static str, read: impl Fn(&str) -> Result<T, Why>) -> Option<T> {
+        let default = self.table.find(flag).filter(|_| self.given.settings(flag).is_empty());
+        default.map_or_else(|| self.last(flag, &read), |flag| read(flag.default).ok())
+    }
+
+    fn bad_value(&self, flag: &'static str, setting: &Setting, why: Why) -> OptionFault {
+        let secret = self.table.find(flag).is_none_or(|flag| flag.takes == Takes::Secret);
+        let value = if secret { Shown::Hidden } else { Shown::Text(setting.text.clone()) };
+        OptionFault::BadValue { origin: Origin { flag, from: setting.from }, value, why }
     }
 
     fn public_addresses(&mut self) -> ByFamily<IpAddr> {
@@ -107,7 +121,8 @@ impl Reader<'_> {
     fn without_effect(&mut self) -> Vec<String> {
         self.all("vmodule", value::vmodule);
         self.all("log_backtrace_at", value::backtrace_at);
-        flags::all()
+        FLANNELD
+            .all()
             .filter(|flag| flag.support == Support::NoEffect)
             .filter_map(|flag| self.asks(flag))
             .map(|origin| format!("{origin} has no effect; RUST_LOG chooses what is logged"))
@@ -144,12 +159,6 @@ impl Reader<'_> {
         };
         asks.filter(|asks| *asks).and_then(|_| self.given.origin(flag.name))
     }
-}
-
-fn bad_value(flag: &'static str, setting: &Setting, why: Why) -> OptionFault {
-    let secret = flags::find(flag).is_none_or(|flag| flag.takes == Takes::Secret);
-    let value = if secret { Shown::Hidden } else { Shown::Text(setting.text.clone()) };
-    OptionFault::BadValue { origin: Origin { flag, from: setting.from }, value, why }
 }
 
 /// The name under which this node's lease is kept: it may become the name of a file.

@@ -126,11 +126,11 @@ fn listed(origins: &[Origin]) -> String {
 }
 
 /// All faults as one text for a person.
-pub fn report(faults: &[OptionFault]) -> String {
+pub fn report(program: &str, faults: &[OptionFault]) -> String {
     let count = match faults.len() {
         1 => "1 fault".to_owned(),
         many => format!("{many} faults"),
     };
     let lines: String = faults.iter().map(|fault| format!("  {fault}\n")).collect();
-    format!("flanneld cannot start: {count} in the options\n{lines}`flanneld --help` lists every flag.\n")
+    format!("{program} cannot start: {count} in the options\n{lines}`{program} --help` lists every flag.\n")
 }

@@ -1,4 +1,4 @@
-//! The table of flags: Go flannel's and ours, with their defaults, their meaning and whether they do anything.
+//! A table of flags, with their defaults, their meaning and whether they do anything; and that of flanneld.
 //! Takes a name, gives the flag, the nearest known name, or the usage text.
 
 /// One flag.
@@ -52,11 +52,13 @@ pub enum Support {
 }
 
 impl Flag {
-    const fn new(name: &'static str, takes: Takes, default: &'static str, meaning: &'static str) -> Self {
+    /// A flag that this version does, for any store.
+    pub const fn new(name: &'static str, takes: Takes, default: &'static str, meaning: &'static str) -> Self {
         Self { name, takes, default, meaning, support: Support::Now, belongs: Belongs::Any }
     }
 
-    const fn switch(name: &'static str, default: &'static str, meaning: &'static str) -> Self {
+    /// The same that is yes or no.
+    pub const fn switch(name: &'static str, default: &'static str, meaning: &'static str) -> Self {
         Self::new(name, Takes::Switch, default, meaning)
     }
 
@@ -65,7 +67,8 @@ impl Flag {
         self
     }
 
-    const fn without_effect(mut self) -> Self {
+    /// The same without effect.
+    pub const fn without_effect(mut self) -> Self {
         self.support = Support::NoEffect;
         self
     }
@@ -170,21 +173,50 @@ pub static OF_OURS: &[Flag] = &[
     Flag::switch("vxlan-notrack", "true", "keep the tunnel's own packets out of connection tracking and NAT"),
 ];
 
-/// Every flag.
-pub fn all() -> impl Iterator<Item = &'static Flag> {
-    OF_GO.iter().chain(OF_OURS)
+/// The flags of the node daemon.
+pub static FLANNELD: FlagTable = FlagTable { original: OF_GO, ours: OF_OURS, ignored: &[] };
+
+/// The flags of one program.
+pub struct FlagTable {
+    /// Those of the program that ours stands in for.
+    pub original: &'static [Flag],
+    /// Those that only ours has.
+    pub ours: &'static [Flag],
+    /// Those that are taken for the sake of old command lines, and not worth a line each.
+    pub ignored: &'static [Flag],
 }
 
-/// The flag of this name.
-pub fn find(name: &str) -> Option<&'static Flag> {
-    all().find(|flag| flag.name == name)
-}
+impl FlagTable {
+    /// Every flag.
+    pub fn all(&self) -> impl Iterator<Item = &'static Flag> {
+        self.original.iter().chain(self.ours).chain(self.ignored)
+    }
 
-/// The known name that is most like an unknown one, if it is alike at all.
-pub fn nearest(name: &str) -> Option<&'static str> {
-    let (distance, flag) = all().map(|flag| (edits(name, flag.name), flag)).min_by_key(|found| found.0)?;
-    // A third of the letters wrong is a slip; more is another word.
-    (distance <= name.chars().count() / 3).then_some(flag.name)
+    /// The flag of this name.
+    pub fn find(&self, name: &str) -> Option<&'static Flag> {
+        self.all().find(|flag| flag.name == name)
+    }
+
+    /// The known name that is most like an unknown one, if it is alike at all.
+    pub fn nearest(&self, name: &str) -> Option<&'static str> {
+        let distances = self.all().map(|flag| (edits(name, flag.name), flag));
+        let (distance, flag) = distances.min_by_key(|found| found.0)?;
+        // A third of the letters wrong is a slip; more is another word.
+        (distance <= name.chars().count() / 3).then_some(flag.name)
+    }
+
+    /// A line or two a flag, under a heading for the original's and one for ours.
+    pub fn describe(&self, [original, ours]: [&str; 2]) -> String {
+        let part = |heading: &str, flags: &[Flag]| {
+            format!("{heading}\n{}", flags.iter().map(describe).collect::<String>())
+        };
+        let mut text = part(original, self.original) + "\n" + &part(ours, self.ours);
+        if !self.ignored.is_empty() {
+            let names: Vec<_> = self.ignored.iter().map(|flag| flag.name).collect();
+            text += &format!("\nTaken without effect: {}\n", names.join(", "));
+        }
+        text
+    }
 }
 
 /// How many letters to add, drop or change to get from one word to the other.
@@ -214,26 +246,20 @@ Leases are kept in etcd, unless --kube-subnet-mgr or --lease-dir says otherwise.
 
 /// The text of `--help`.
 pub fn usage(program: &str) -> String {
-    let mut text = format!("Usage: {program} [OPTION]...\n{HOW_TO_WRITE}\nFlags of every flannel:\n");
-    OF_GO.iter().for_each(|flag| describe(flag, &mut text));
-    text.push_str("\nFlags of this flannel only:\n");
-    OF_OURS.iter().for_each(|flag| describe(flag, &mut text));
-    text
+    let flags = FLANNELD.describe(["Flags of every flannel:", "Flags of this flannel only:"]);
+    format!("Usage: {program} [OPTION]...\n{HOW_TO_WRITE}\n{flags}")
 }
 
-fn describe(flag: &Flag, text: &mut String) {
+fn describe(flag: &Flag) -> String {
     let value = match flag.takes {
         Takes::Switch => String::new(),
         Takes::One(value) | Takes::Many(value) => format!(" {value}"),
         Takes::Secret => " SECRET".to_owned(),
     };
-    let mut notes = Vec::new();
-    if !flag.default.is_empty() {
-        notes.push(format!("default: {}", flag.default));
-    }
-    let notes = if notes.is_empty() { String::new() } else { format!(" ({})", notes.join("; ")) };
+    let default =
+        if flag.default.is_empty() { String::new() } else { format!(" (default: {})", flag.default) };
     let dashes = if flag.name.len() == 1 { "-" } else { "--" };
-    text.push_str(&format!("  {dashes}{}{value}\n        {}{notes}\n", flag.name, flag.meaning));
+    format!("  {dashes}{}{value}\n        {}{default}\n", flag.name, flag.meaning)
 }
 
 #[cfg(test)]
@@ -264,7 +290,7 @@ mod tests {
             ("kubernetes", None),
         ];
         for (name, meant) in cases {
-            assert_eq!(nearest(name), meant, "{name}");
+            assert_eq!(FLANNELD.nearest(name), meant, "{name}");
         }
     }
 
@@ -272,7 +298,7 @@ mod tests {
     fn the_usage_names_every_flag_with_its_default_and_meaning() {
         let text = usage("flanneld");
         assert!(text.starts_with("Usage: flanneld [OPTION]...\n"), "{text}");
-        for flag in all() {
+        for flag in FLANNELD.all() {
             assert!(
                 text.contains(&format!("-{}", flag.name)) && text.contains(flag.meaning),
                 "{}",

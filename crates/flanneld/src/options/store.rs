@@ -11,7 +11,7 @@ use flannel_plan::annotations::AnnotationPrefix;
 
 use super::check::Reader;
 use super::fault::{OptionFault, Origin};
-use super::flags::{self, Belongs, Flag};
+use super::flags::{Belongs, FLANNELD, Flag};
 use super::value::{self, Why};
 use super::{Environment, Store};
 
@@ -57,7 +57,7 @@ pub fn strangers(reader: &mut Reader<'_>, store: &Store) -> Vec<String> {
 /// Who asks for something that only this store has.
 fn askers(reader: &mut Reader<'_>, store: Belongs) -> Vec<Origin> {
     let of_store = |flag: &&'static Flag| flag.belongs == store && flag.name != "kube-subnet-mgr";
-    flags::all().filter(of_store).filter_map(|flag| reader.asks(flag)).collect()
+    FLANNELD.all().filter(of_store).filter_map(|flag| reader.asks(flag)).collect()
 }
 
 fn etcd(reader: &mut Reader<'_>) -> Option<EtcdOptions> {
@@ -109,5 +109,5 @@ fn annotation_prefix(text: &str) -> Result<AnnotationPrefix, Why> {
 }
 
 fn default(flag: &str) -> String {
-    flags::find(flag).map(|flag| flag.default.to_owned()).unwrap_or_default()
+    FLANNELD.find(flag).map(|flag| flag.default.to_owned()).unwrap_or_default()
 }

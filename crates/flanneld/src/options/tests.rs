@@ -45,7 +45,8 @@ const RULES: RuleOptions = RuleOptions {
 
 /// What `--lease-dir=/leases` alone gives, with the named flags set by somebody.
 fn plain(set: &[(&'static str, Provenance)]) -> Options {
-    let mut provenance: BTreeMap<_, _> = flags::all().map(|flag| (flag.name, Provenance::Default)).collect();
+    let mut provenance: BTreeMap<_, _> =
+        flags::FLANNELD.all().map(|flag| (flag.name, Provenance::Default)).collect();
     provenance.insert("lease-dir", Provenance::Flag);
     provenance.extend(set.iter().copied());
     Options {
@@ -423,7 +424,7 @@ fn no_fault_shows_a_password() {
     ];
     for line in lines {
         let found = parse(&source(line, &[("FLANNELD_ETCD_PASSWORD", "hunter2")]));
-        let told = found.as_ref().err().map(|faults| report(faults));
+        let told = found.as_ref().err().map(|faults| report("flanneld", faults));
         let shown = format!("{found:?} {told:?}");
         assert!(!shown.contains("hunter2"), "{line:?}: {shown}");
     }
@@ -434,8 +435,9 @@ fn the_report_counts_the_faults_and_names_the_help() {
     let one = faults(&["--nonsense", DIR], &[]);
     let expected = "flanneld cannot start: 1 fault in the options\n  --nonsense: there is no such flag\n\
                     `flanneld --help` lists every flag.\n";
-    assert_eq!(report(&one), expected);
+    assert_eq!(report("flanneld", &one), expected);
     assert!(
-        report(&[one.clone(), one].concat()).starts_with("flanneld cannot start: 2 faults in the options\n")
+        report("flanneld", &[one.clone(), one].concat())
+            .starts_with("flanneld cannot start: 2 faults in the options\n")
     );
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
 use super::fault::{OptionFault, Origin, Shown};
-use super::flags::{self, Flag, Takes};
+use super::flags::{FLANNELD, Flag, FlagTable, Takes};
 use super::{Environment, Provenance};
 
 /// What was set, flag by flag. It may hold a secret, so it cannot be printed.
@@ -35,7 +35,8 @@ impl Given {
 
     /// Where the value of each flag is from.
     pub fn provenance(&self) -> BTreeMap<&'static str, Provenance> {
-        flags::all()
+        FLANNELD
+            .all()
             .map(|flag| (flag.name, self.origin(flag.name).map_or(Provenance::Default, |origin| origin.from)))
             .collect()
     }
@@ -48,7 +49,7 @@ impl Given {
     pub fn fill_in(&mut self, environment: &Environment) -> Vec<OptionFault> {
         let mut faults = Vec::new();
         // Images set FLANNELD_VERSION to what they hold; Go looks at --version before it looks there.
-        for flag in flags::all().filter(|flag| flag.name != "version") {
+        for flag in FLANNELD.all().filter(|flag| flag.name != "version") {
             let variable = flag.variable();
             let Some(value) = environment.get(OsStr::new(&variable)).filter(|value| !value.is_empty()) else {
                 continue;
@@ -66,8 +67,8 @@ impl Given {
 }
 
 /// A command line that has been read.
-#[derive(Default)]
-pub struct Line {
+pub struct CommandLine {
+    table: &'static FlagTable,
     /// What it sets.
     pub given: Given,
     /// Whether it asks for help.
@@ -78,9 +79,8 @@ pub struct Line {
     before: Before,
 }
 
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 enum Before {
-    #[default]
     Nothing,
     Switch(&'static str),
     Value,
@@ -88,10 +88,11 @@ enum Before {
     UnknownFlag,
 }
 
-impl Line {
+impl CommandLine {
     /// Reads the words behind the program's name, all of them: Go stops at the first fault.
-    pub fn read(words: &[OsString]) -> Self {
-        let mut line = Self::default();
+    pub fn read(table: &'static FlagTable, words: &[OsString]) -> Self {
+        let (given, faults, before) = (Given::default(), Vec::new(), Before::Nothing);
+        let mut line = Self { table, given, help: false, faults, before };
         let mut words = words.iter();
         while let Some(word) = words.next() {
             match word.to_str() {
@@ -118,12 +119,12 @@ impl Line {
             Some((name, value)) => (name, Some(value)),
             None => (body, None),
         };
-        match flags::find(name) {
+        match self.table.find(name) {
             Some(flag) => self.flag(flag, value, rest),
             None if name == "h" || name == "help" => self.help = true,
             None => {
-                self.faults
-                    .push(OptionFault::Unknown { name: name.to_owned(), nearest: flags::nearest(name) });
+                let nearest = self.table.nearest(name);
+                self.faults.push(OptionFault::Unknown { name: name.to_owned(), nearest });
                 self.before = if value.is_none() { Before::UnknownFlag } else { Before::Nothing };
             }
         }
