@@ -452,7 +452,7 @@ fn the_command_line_is_checked() {
     assert_eq!(run(&["ip-masq-agent", "--version"]), (Some(0), version));
     let (code, text) = run(&["ip-masq-agent", "--help"]);
     assert!(code == Some(0) && text.starts_with("Usage: flanneld ip-masq-agent"), "{text}");
-    let expected = "ip-masq-agent cannot start:\n  --ip-masq: there is no such flag\n\
+    let expected = "flanneld ip-masq-agent cannot start: 1 fault in the options\n  --ip-masq: there is no such flag\n\
                     `flanneld ip-masq-agent --help` lists every flag.\n";
     assert_eq!(run(&["ip-masq-agent", "--ip-masq"]), (Some(2), expected.to_owned()));
 }
