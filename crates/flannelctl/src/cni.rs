@@ -42,7 +42,7 @@ pub enum Command {
     /// Remove what belongs to no container: all attachments of the network that are remembered, or all but some
     Gc {
         #[command(flatten)]
-        place: Place,
+        network: NetworkArguments,
         /// An attachment to keep
         #[arg(long, value_name = "CONTAINER/IFNAME", value_parser = attachment)]
         keep: Vec<AttachmentId>,
@@ -55,7 +55,7 @@ pub enum Command {
     /// Ask the plugins whether namespaces can be attached
     Status {
         #[command(flatten)]
-        place: Place,
+        network: NetworkArguments,
         /// Not used; cnitool wants it
         netns: Option<PathBuf>,
     },
@@ -63,7 +63,7 @@ pub enum Command {
 
 /// Which network, and where things are.
 #[derive(clap::Args)]
-pub struct Place {
+pub struct NetworkArguments {
     /// The name of the network
     network: String,
     /// The folder with the configurations of networks [default: $NETCONFPATH, or /etc/cni/net.d]
@@ -81,7 +81,7 @@ pub struct Place {
 #[derive(clap::Args)]
 pub struct Target {
     #[command(flatten)]
-    place: Place,
+    network: NetworkArguments,
     /// The path of the network namespace, such as /run/netns/pod1
     netns: PathBuf,
     /// The name of the interface inside the namespace [default: $CNI_IFNAME, or eth0]
@@ -94,29 +94,29 @@ pub fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
         Command::Add { target, output } => {
             let (network, container) = target.read()?;
-            let answer = target.place.runtime().add(&network, &container)?;
+            let answer = target.network.runtime().add(&network, &container)?;
             out.write_all(written(&answer, &container, *output).as_bytes())?;
         }
         Command::Del(target) => {
             let (network, container) = target.read()?;
-            target.place.runtime().del(&network, &container)?;
+            target.network.runtime().del(&network, &container)?;
         }
         Command::Check(target) => {
             let (network, container) = target.read()?;
-            target.place.runtime().check(&network, &container)?;
+            target.network.runtime().check(&network, &container)?;
         }
-        Command::Gc { place, keep, keep_living, netns: _ } => {
-            let network = place.network()?;
-            let living = if *keep_living { Some(living(&place.runtime())?) } else { None };
-            place.runtime().gc(&network, &valid(keep, living))?;
+        Command::Gc { network, keep, keep_living, netns: _ } => {
+            let found = network.find()?;
+            let living = if *keep_living { Some(living(&network.runtime())?) } else { None };
+            network.runtime().gc(&found, &valid(keep, living))?;
         }
-        Command::Status { place, netns: _ } => place.runtime().status(&place.network()?)?,
+        Command::Status { network, netns: _ } => network.runtime().status(&network.find()?)?,
     }
     Ok(())
 }
 
-impl Place {
-    fn network(&self) -> anyhow::Result<Network> {
+impl NetworkArguments {
+    fn find(&self) -> anyhow::Result<Network> {
         let folder = self.conf_dir.clone().or_else(|| variable("NETCONFPATH").map(PathBuf::from));
         Ok(Network::find(&folder.unwrap_or_else(|| NETWORKS.into()), &self.network)?)
     }
@@ -140,7 +140,7 @@ impl Target {
             capabilities: variable("CAP_ARGS").map(capabilities).transpose()?.unwrap_or_default(),
             ..Container::of_netns(&netns, ifname.as_deref().unwrap_or("eth0"))
         };
-        Ok((self.place.network()?, container))
+        Ok((self.network.find()?, container))
     }
 }
 

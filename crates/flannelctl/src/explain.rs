@@ -17,7 +17,7 @@ use flannel_plan::rules::explain::{Packet, explain_snat};
 
 use answer::{Answer, Way};
 use flannel_screen::{Form, listed, write_json};
-use question::{Mark, Port};
+use question::{Fwmark, Port};
 
 /// Explain what becomes of a packet
 #[derive(clap::Subcommand)]
@@ -42,7 +42,7 @@ pub struct Arguments {
     port: Option<Port>,
     /// Its mark, as kube-proxy sets one: 0x4000
     #[arg(long, value_name = "MARK", default_value = "0")]
-    mark: Mark,
+    mark: Fwmark,
     /// The device that it leaves by
     #[arg(long, value_name = "DEVICE")]
     out: Option<Box<str>>,

@@ -1,7 +1,7 @@
 //! `flannelctl store`: everything that a lease store holds, shown, saved to a file, or put into another store.
 
 mod file;
-mod place;
+mod flags;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -11,8 +11,8 @@ use anyhow::{Context, bail};
 use flannel_plan::lease::Lease;
 
 use file::Holdings;
+use flags::StoreFlags;
 use flannel_screen::{Form, Screen, stacked, table_text};
-use place::Place;
 
 /// Show, export or import everything that a lease store holds
 #[derive(clap::Subcommand)]
@@ -21,7 +21,7 @@ pub enum Command {
     Show {
         /// The store
         #[command(flatten)]
-        place: Place,
+        store: StoreFlags,
         /// The form of the output: JSON is that of `store export`
         #[arg(short, long, value_enum, default_value = "text")]
         output: Form,
@@ -30,7 +30,7 @@ pub enum Command {
     Export {
         /// The store
         #[command(flatten)]
-        place: Place,
+        store: StoreFlags,
         /// Write it to this file
         #[arg(long, value_name = "FILE")]
         to: Option<PathBuf>,
@@ -42,7 +42,7 @@ pub enum Command {
     Import {
         /// The store
         #[command(flatten)]
-        place: Place,
+        store: StoreFlags,
         /// What `flannelctl store export` wrote; - for standard input
         file: PathBuf,
     },
@@ -51,24 +51,24 @@ pub enum Command {
 /// Shows, exports or imports.
 pub fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
-        Command::Show { place, output: Form::Text } => {
-            let holdings = place.read()?;
+        Command::Show { store, output: Form::Text } => {
+            let holdings = store.read()?;
             Ok(out.write_all(text(&holdings, Screen::of_stdout()).as_bytes())?)
         }
-        Command::Show { place, output: Form::Json } | Command::Export { place, to: None } => {
-            export(place, out)
+        Command::Show { store, output: Form::Json } | Command::Export { store, to: None } => {
+            export(store, out)
         }
-        Command::Export { place, to: Some(path) } => {
+        Command::Export { store, to: Some(path) } => {
             let mut bytes = Vec::new();
-            export(place, &mut bytes)?;
+            export(store, &mut bytes)?;
             fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
         }
-        Command::Import { place, file } => import(place, file, out),
+        Command::Import { store, file } => import(store, file, out),
     }
 }
 
-fn export(place: &Place, out: &mut dyn Write) -> anyhow::Result<()> {
-    let holdings = place.read()?;
+fn export(store: &StoreFlags, out: &mut dyn Write) -> anyhow::Result<()> {
+    let holdings = store.read()?;
     // On the other stream, so that the file holds nothing else; nobody may be left to read it.
     for fault in &holdings.faults {
         let _ = writeln!(std::io::stderr(), "flannelctl: left out: {fault}");
@@ -76,7 +76,7 @@ fn export(place: &Place, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(writeln!(out, "{}", holdings.to_json()?)?)
 }
 
-fn import(place: &Place, path: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
+fn import(store: &StoreFlags, path: &Path, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut text = String::new();
     if path == Path::new("-") {
         std::io::stdin().read_to_string(&mut text).context("cannot read standard input")?;
@@ -87,9 +87,9 @@ fn import(place: &Place, path: &Path, out: &mut dyn Write) -> anyhow::Result<()>
     if holdings.leases.is_empty() && holdings.config.is_none() {
         bail!("{} holds neither a net-conf nor leases", path.display());
     }
-    place.write(&holdings)?;
+    store.write(&holdings)?;
     let config = if holdings.config.is_some() { "the net-conf and " } else { "" };
-    Ok(writeln!(out, "{config}{} leases are in {place}", holdings.leases.len())?)
+    Ok(writeln!(out, "{config}{} leases are in {store}", holdings.leases.len())?)
 }
 
 fn text(holdings: &Holdings, screen: Screen) -> String {

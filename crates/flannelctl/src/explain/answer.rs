@@ -31,11 +31,11 @@ pub struct Answer {
     /// Whether the answer holds whatever else is true of the packet.
     certain: bool,
     /// The rule that decided.
-    decisive: Option<Place>,
+    decisive: Option<MatchedRule>,
     /// All rules that matched, in the packet's order.
-    matched: Vec<Place>,
+    matched: Vec<MatchedRule>,
     /// Rules that would decide otherwise, if something that is not known of the packet were so.
-    perhaps: Vec<Place>,
+    perhaps: Vec<MatchedRule>,
     /// Where rules could not be read, and why.
     unseen: Vec<String>,
     #[serde(skip)]
@@ -44,7 +44,7 @@ pub struct Answer {
 
 /// A rule, and where it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-struct Place {
+struct MatchedRule {
     table: String,
     chain: Box<str>,
     /// From 1 on.
@@ -53,7 +53,7 @@ struct Place {
     rule: String,
 }
 
-impl From<&Step> for Place {
+impl From<&Step> for MatchedRule {
     fn from(step: &Step) -> Self {
         let Step { table, chain, place, rule } = step;
         Self { table: table.to_string(), chain: chain.clone(), place: *place, rule: rule.to_string() }
@@ -65,7 +65,7 @@ impl Answer {
     pub fn new(explanation: &Explanation, way: Way, unseen: Vec<String>) -> Self {
         let packet = explanation.packet.clone();
         let leaves = way == Way::Leaves;
-        let places = |steps: &[Step]| steps.iter().filter(|_| leaves).map(Place::from).collect();
+        let places = |steps: &[Step]| steps.iter().filter(|_| leaves).map(MatchedRule::from).collect();
         Self {
             source: packet.source,
             destination: packet.destination,
@@ -76,7 +76,7 @@ impl Answer {
             fate: name(if leaves { explanation.fate } else { Fate::Kept }),
             ends_here: !leaves,
             certain: !leaves || explanation.is_certain() && unseen.is_empty(),
-            decisive: explanation.decisive().filter(|_| leaves).map(Place::from),
+            decisive: explanation.decisive().filter(|_| leaves).map(MatchedRule::from),
             matched: places(&explanation.matched),
             perhaps: places(&explanation.perhaps),
             unseen,

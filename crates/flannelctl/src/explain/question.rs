@@ -29,9 +29,9 @@ impl FromStr for Port {
 
 /// A mark, in decimal or behind 0x.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark(pub u32);
+pub struct Fwmark(pub u32);
 
-impl FromStr for Mark {
+impl FromStr for Fwmark {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_mark_may_be_written_as_iptables_writes_it() {
-        assert_eq!(["0x4000", "16384"].map(str::parse), [Ok(Mark(0x4000)), Ok(Mark(0x4000))]);
-        assert_eq!("4000h".parse::<Mark>(), Err("4000h is no mark: say 0x4000, or 16384".to_owned()));
+        assert_eq!(["0x4000", "16384"].map(str::parse), [Ok(Fwmark(0x4000)), Ok(Fwmark(0x4000))]);
+        assert_eq!("4000h".parse::<Fwmark>(), Err("4000h is no mark: say 0x4000, or 16384".to_owned()));
     }
 }

@@ -35,13 +35,13 @@ impl<'de> Deserialize<'de> for Held {
     // In two readings: a lease holds raw JSON, which cannot be had from inside a flattened struct.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        struct Mark {
+        struct Reservation {
             #[serde(default)]
             reserved: bool,
         }
         let raw = Box::<RawValue>::deserialize(deserializer)?;
         let lease = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
-        let Mark { reserved } = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
+        let Reservation { reserved } = serde_json::from_str(raw.get()).map_err(D::Error::custom)?;
         Ok(Self { lease, reserved })
     }
 }

@@ -49,7 +49,7 @@ impl Names {
 
 /// One header in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct HeaderShown {
     /// Whether it belongs to the tunnel.
     pub is_outer: bool,
     /// The kind of header.
@@ -61,19 +61,19 @@ pub struct Line {
 }
 
 /// A packet in words, outermost header first.
-pub fn explain(layers: &[Layer], names: &Names) -> Vec<Line> {
+pub fn explain(layers: &[Layer], names: &Names) -> Vec<HeaderShown> {
     let tunnel = layers.iter().position(|layer| matches!(layer, Layer::Vxlan { .. }));
-    let outer = tunnel.map_or(0, |place| place + 1);
-    layers.iter().enumerate().map(|(place, layer)| line(layer, place < outer, names)).collect()
+    let outer = tunnel.map_or(0, |index| index + 1);
+    layers.iter().enumerate().map(|(index, layer)| line(layer, index < outer, names)).collect()
 }
 
 /// The bytes that the tunnel adds to each packet.
 pub fn overhead(layers: &[Layer]) -> usize {
     let tunnel = layers.iter().position(|layer| matches!(layer, Layer::Vxlan { .. }));
-    tunnel.map_or(0, |place| layers.iter().take(place + 1).map(Layer::size).sum())
+    tunnel.map_or(0, |index| layers.iter().take(index + 1).map(Layer::size).sum())
 }
 
-fn line(layer: &Layer, is_outer: bool, names: &Names) -> Line {
+fn line(layer: &Layer, is_outer: bool, names: &Names) -> HeaderShown {
     let (kind, fields, words) = match layer {
         Layer::Ethernet { from, to } => {
             let words = format!("{} → {}", names.card(*from), names.card(*to));
@@ -95,7 +95,7 @@ fn line(layer: &Layer, is_outer: bool, names: &Names) -> Line {
         }
         Layer::Other { bytes } => ("data", format!("{bytes} bytes"), String::new()),
     };
-    Line { is_outer, kind, fields, words }
+    HeaderShown { is_outer, kind, fields, words }
 }
 
 fn asked(direction: Echo) -> &'static str {
@@ -143,7 +143,7 @@ mod tests {
     fn known_hosts_are_called_by_their_names() {
         let mut names = Names::default();
         names.hosts.insert("10.244.1.2".parse().unwrap(), "pod1 on worker1".to_owned());
-        let expected = Line {
+        let expected = HeaderShown {
             is_outer: false,
             kind: "IPv4",
             fields: "10.244.1.2 → 10.244.2.2".to_owned(),

@@ -25,7 +25,7 @@ const NOBODY: &str = "flannelctl.invalid";
 
 /// A lease store, named as flanneld names it
 #[derive(Args)]
-pub struct Place {
+pub struct StoreFlags {
     /// The store is this directory
     #[arg(long, value_name = "DIR", conflicts_with_all = ["etcd_endpoints", "kubeconfig_file", "kube_api_url"])]
     lease_dir: Option<PathBuf>,
@@ -78,7 +78,7 @@ struct KubernetesFlags {
     net_config_path: PathBuf,
 }
 
-impl Place {
+impl StoreFlags {
     fn is_kubernetes(&self) -> bool {
         self.kubernetes.kubeconfig_file.is_some() || self.kubernetes.kube_api_url.is_some()
     }
@@ -126,7 +126,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for StoreFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (&self.lease_dir, &self.etcd.etcd_endpoints) {
             (Some(dir), _) => dir.display().fmt(f),
