@@ -1,8 +1,9 @@
 //! What can go wrong when looking and applying: the object, the cause, and the way out.
 
 use flannel_plan::diff::Change;
+use flannel_plan::finding::{Code, Finding};
 use flannel_plan::link_name::LinkName;
-use flannel_plan::state::{Item, Link};
+use flannel_plan::state::{Item, Key, Link};
 use rustix::io::Errno;
 
 use crate::netlink::NetlinkError;
@@ -42,7 +43,7 @@ pub enum ApplyError {
         /// What was tried.
         verb: &'static str,
         /// The object.
-        object: String,
+        object: Box<Item>,
         /// The kernel's words.
         why: NetlinkError,
     },
@@ -52,7 +53,7 @@ pub enum ApplyError {
         /// What was tried.
         verb: &'static str,
         /// The object.
-        object: String,
+        object: Box<Item>,
         /// The device.
         link: LinkName,
     },
@@ -72,7 +73,7 @@ pub enum ApplyError {
         /// What was tried.
         verb: &'static str,
         /// The object.
-        object: String,
+        object: Box<Item>,
         /// The name of both devices.
         link: LinkName,
     },
@@ -129,7 +130,7 @@ pub enum ApplyError {
         /// What was tried.
         verb: &'static str,
         /// The object.
-        object: String,
+        object: Box<Item>,
     },
 }
 
@@ -161,8 +162,8 @@ impl ApplyError {
             Self::Refused { object, .. }
             | Self::NoDevice { object, .. }
             | Self::Exchanged { object, .. }
-            | Self::Rules { object, .. }
-            | Self::Unknown { object, .. } => *object = Item::Link(Box::new(link.clone())).to_string(),
+            | Self::Unknown { object, .. } => **object = Item::Link(Box::new(link.clone())),
+            Self::Rules { .. } => {}
             Self::NameTaken { name, .. }
             | Self::VniTaken { name, .. }
             | Self::GbpClash { name, .. }
@@ -171,11 +172,41 @@ impl ApplyError {
         self
     }
 
+    /// The same to be told of an object.
+    pub fn finding(&self, object: &Key) -> Finding {
+        let finding = Finding::new(self.code(), object, self).with_parts(self.cause(), None);
+        match self.hint() {
+            Some(hint) => finding.or_do(hint),
+            None => finding,
+        }
+    }
+
+    fn code(&self) -> Code {
+        match self {
+            Self::Refused { object, why, .. } => judged(object, why).0,
+            Self::NoDevice { .. } | Self::Unknown { .. } => Code::ChangeRefused,
+            Self::NameTaken { .. }
+            | Self::Exchanged { .. }
+            | Self::VniTaken { .. }
+            | Self::GbpClash { .. }
+            | Self::PortTaken { .. } => Code::DeviceInTheWay,
+            Self::Rules { .. } => Code::RulesRefused,
+        }
+    }
+
+    fn cause(&self) -> Option<String> {
+        match self {
+            Self::Refused { why, .. } => Some(why.to_string()),
+            Self::Rules { why, .. } => Some(why.clone()),
+            _ => None,
+        }
+    }
+
     /// What an operator can do about it, where we know.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Refused { object, why, .. } => hint_for(object, why),
-            Self::NoDevice { link, object, .. } if object.starts_with("link ") => {
+            Self::Refused { object, why, .. } => judged(object, why).1.map(str::to_owned),
+            Self::NoDevice { link, object, .. } if matches!(**object, Item::Link(_)) => {
                 Some(format!("bring {link} back, or choose another device with --iface"))
             }
             Self::NoDevice { link, .. } => {
@@ -202,51 +233,70 @@ impl ApplyError {
     }
 }
 
-fn object(change: &Change) -> String {
+fn object(change: &Change) -> Box<Item> {
     let (Change::Create(item) | Change::Remove(item) | Change::Replace { to: item, .. }) = change;
-    item.to_string()
+    Box::new(item.clone())
 }
 
-fn hint_for(object: &str, why: &NetlinkError) -> Option<String> {
+/// Which finding a refusal is, and what an operator can do about it.
+fn judged(object: &Item, why: &NetlinkError) -> (Code, Option<&'static str>) {
     let words = why.message.as_deref().unwrap_or_default();
-    let is_a = |kind: &str| object.starts_with(kind);
-    let text = match why.errno {
-        _ if words.contains("IPv6 is disabled") => "switch IPv6 on: set net.ipv6.conf.*.disable_ipv6 to 0",
-        Errno::NOENT if is_a("sysctl net/ipv6") => "the kernel has no IPv6: boot without ipv6.disable=1",
-        Errno::PERM => "flanneld needs the capability CAP_NET_ADMIN: run it as root, or privileged",
-        Errno::OPNOTSUPP if is_a("link") => {
-            "the kernel has no vxlan: `modprobe vxlan`, or install linux-modules-extra"
+    let (code, text) = match (why.errno, object) {
+        _ if words.contains("IPv6 is disabled") => {
+            (Code::NoIpv6, "switch IPv6 on: set net.ipv6.conf.*.disable_ipv6 to 0")
         }
-        Errno::INVAL if is_a("address") => "a device with IPv6 needs an MTU of at least 1280",
-        Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::INVAL if is_a("route") => {
-            "the next router is on no network of this node: is the device up, and does it have its address?"
+        (Errno::NOENT, Item::Sysctl(sysctl)) if sysctl.path.starts_with("net/ipv6") => {
+            (Code::NoIpv6, "the kernel has no IPv6: boot without ipv6.disable=1")
         }
-        Errno::NETDOWN => "the device is down: it is brought up at the next look",
-        Errno::ROFS => {
-            "the file system is read-only: mount it writable into the container, or run privileged"
+        (Errno::PERM, _) => (
+            Code::MissingCapability,
+            "flanneld needs the capability CAP_NET_ADMIN: run it as root, or privileged",
+        ),
+        (Errno::OPNOTSUPP, Item::Link(_)) => (
+            Code::KernelLacksBackend,
+            "the kernel has no vxlan: `modprobe vxlan`, or install linux-modules-extra",
+        ),
+        (Errno::INVAL, Item::Address(_)) => {
+            (Code::ChangeRefused, "a device with IPv6 needs an MTU of at least 1280")
         }
-        Errno::NOSPC | Errno::DQUOT => "the file system is full: free some space",
-        Errno::ACCESS => "flanneld may not write there: run it as root, and look at AppArmor or SELinux",
-        _ => return None,
+        (Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::INVAL, Item::Route(_)) => (
+            Code::ChangeRefused,
+            "the next router is on no network of this node: is the device up, and does it have its address?",
+        ),
+        (Errno::NETDOWN, _) => (Code::ChangeRefused, "the device is down: it is brought up at the next look"),
+        (Errno::ROFS, _) => (
+            Code::FileRefused,
+            "the file system is read-only: mount it writable into the container, or run privileged",
+        ),
+        (Errno::NOSPC | Errno::DQUOT, _) => (Code::FileRefused, "the file system is full: free some space"),
+        (Errno::ACCESS, _) => (
+            Code::FileRefused,
+            "flanneld may not write there: run it as root, and look at AppArmor or SELinux",
+        ),
+        (_, Item::File(_) | Item::Sysctl(_)) => return (Code::FileRefused, None),
+        _ => return (Code::ChangeRefused, None),
     };
-    Some(text.to_owned())
+    (code, Some(text))
 }
 
 #[cfg(test)]
 mod tests {
+    use flannel_plan::mac::Mac;
+    use flannel_plan::state::LinkKind;
+
     use super::*;
 
     #[test]
     fn a_kernel_without_vxlan_is_told_what_to_load() {
         let why = NetlinkError { errno: Errno::OPNOTSUPP, message: Some("Unknown device type".into()) };
-        let error = ApplyError::Refused { verb: "create", object: "link flannel.1".to_owned(), why };
-        assert_eq!(
-            error.to_string(),
-            "cannot create link flannel.1: Operation not supported: Unknown device type"
-        );
-        assert_eq!(
-            error.hint().unwrap(),
-            "the kernel has no vxlan: `modprobe vxlan`, or install linux-modules-extra"
-        );
+        let kind = LinkKind::Other("vxlan".into());
+        let (name, mac) = ("flannel.1".parse().unwrap(), Mac([2; 6]));
+        let link = Item::Link(Box::new(Link { name, mac, mtu: 1450, up: true, alias: "".into(), kind }));
+        let error = ApplyError::Refused { verb: "create", object: Box::new(link.clone()), why };
+        let cause = "Operation not supported: Unknown device type";
+        let remedy = "the kernel has no vxlan: `modprobe vxlan`, or install linux-modules-extra";
+        let expected =
+            Finding::new(Code::KernelLacksBackend, "link flannel.1", format!("cannot create {link}"));
+        assert_eq!(error.finding(&link.key()), expected.because(cause).or_do(remedy));
     }
 }

@@ -116,6 +116,15 @@ impl StoreError {
         let path = path.into();
         move |cause| Self::Disk { act, path, cause }
     }
+
+    /// What the sentence ends with, where that depends on the cause.
+    pub(crate) fn way_out(&self) -> &'static str {
+        match self {
+            Self::Disk { cause, .. } => way_out(cause),
+            Self::Watch { cause, .. } => way_out_of_watching(cause),
+            _ => "",
+        }
+    }
 }
 
 fn way_out(cause: &io::Error) -> &'static str {

@@ -6,6 +6,7 @@
 mod directory;
 mod error;
 pub mod etcd;
+mod finding;
 pub mod kubernetes;
 mod proxy;
 mod readable;

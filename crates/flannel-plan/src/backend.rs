@@ -5,6 +5,7 @@ pub mod vxlan;
 
 use crate::config::{Backend, NetworkConfig};
 use crate::family::ByFamily;
+use crate::finding::{Code, Finding};
 use crate::inputs::NodeOptions;
 use crate::lease::Announcement;
 use crate::link_name::LinkName;
@@ -50,13 +51,11 @@ impl BackendKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
     /// The configured backend does not exist here.
-    #[error(
-        "backend {0} comes with a later version: use vxlan, host-gw or alloc in the net-conf's Backend.Type"
-    )]
+    #[error("backend {0} comes with a later version: {USE_ANOTHER}")]
     Missing(String),
     /// Routes cannot lead to an address behind a translation.
     #[error(
-        "host-gw needs a public address that is the interface's own: {public} is not {own} of {link}; drop --public-ip or use vxlan"
+        "host-gw needs a public address that is the interface's own: {public} is not {own} of {link}; {USE_OWN_ADDRESS}"
     )]
     BehindNat {
         /// The announced address.
@@ -67,9 +66,7 @@ pub enum BackendError {
         link: LinkName,
     },
     /// The tunnel device would be too small to carry IP.
-    #[error(
-        "{link} has an MTU of {mtu}: too small for a tunnel; raise it, or set MTU in the net-conf's Backend"
-    )]
+    #[error("{link} has an MTU of {mtu}: too small for a tunnel; {RAISE_MTU}")]
     TooSmall {
         /// The interface, or the net-conf.
         link: LinkName,
@@ -77,6 +74,22 @@ pub enum BackendError {
         mtu: u32,
     },
 }
+
+impl BackendError {
+    /// The same to be told.
+    pub fn finding(&self) -> Finding {
+        let (code, object, remedy) = match self {
+            Self::Missing(name) => (Code::BackendMissing, name.clone(), USE_ANOTHER),
+            Self::BehindNat { link, .. } => (Code::BackendUnfit, link.to_string(), USE_OWN_ADDRESS),
+            Self::TooSmall { link, .. } => (Code::MtuTooSmall, link.to_string(), RAISE_MTU),
+        };
+        Finding::new(code, object, self).with_parts(None, Some(remedy.to_owned()))
+    }
+}
+
+const USE_ANOTHER: &str = "use vxlan, host-gw or alloc in the net-conf's Backend.Type";
+const USE_OWN_ADDRESS: &str = "drop --public-ip or use vxlan";
+const RAISE_MTU: &str = "raise it, or set MTU in the net-conf's Backend";
 
 /// What this node says of itself to others; nothing if it cannot do what it says.
 pub fn announce(

@@ -6,28 +6,29 @@ use ipnet::IpNet;
 use crate::allocate::fits;
 use crate::config::{Backend, NetworkConfig, PodNetwork};
 use crate::family::{ByFamily, Family};
+use crate::finding::{Code, Finding};
 
 /// Whether a new net-conf is followed at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It is; each line is a consequence that a person should know.
-    Follow(Vec<String>),
+    Follow(Vec<Finding>),
     /// Not before flanneld starts again; each line says why, and what to do.
-    Restart(Vec<String>),
+    Restart(Vec<Finding>),
 }
 
 /// Judges a new net-conf for a node that holds these subnets. Pods keep the addresses they have, so what their
 /// addresses depend on cannot change below them; all else can.
 pub fn judge(old: &NetworkConfig, new: &NetworkConfig, own: &ByFamily<IpNet>) -> Verdict {
-    let obstacles: Vec<String> = own
+    let obstacles: Vec<Finding> = own
         .iter()
         .filter_map(|(family, subnet)| {
             let why = left_behind(*subnet, old.networks.get(family)?, new.networks.get(family))?;
-            Some(format!(
-                "{why}: pods that run have addresses of {subnet}, so the {family} network {} stays in force here; \
-                 drain this node and restart flanneld to follow",
-                old.network(family)?
-            ))
+            let network = old.network(family)?;
+            let finding = Finding::new(Code::NetConfHeld, subnet, why).because(format!(
+                "pods that run have addresses of {subnet}, so the {family} network {network} stays in force here"
+            ));
+            Some(finding.or_do("drain this node and restart flanneld to follow"))
         })
         .collect();
     if obstacles.is_empty() {
@@ -49,33 +50,27 @@ fn left_behind(subnet: IpNet, old: &PodNetwork, new: Option<&PodNetwork>) -> Opt
     })
 }
 
-fn consequences(old: &Backend, new: &Backend) -> Vec<String> {
+fn consequences(old: &Backend, new: &Backend) -> Vec<Finding> {
+    const OUT_OF_REACH: &str = "nodes that have not followed yet are out of reach until they do";
+    let changed = |code, what: &str| Finding::new(code, "net-conf", format!("{what} changed"));
+    let mtu =
+        || changed(Code::PodMtu, "the MTU").because("pods that run keep theirs until they are started anew");
     match (old, new) {
         (Backend::Vxlan(old), Backend::Vxlan(new)) => {
-            let mut told = Vec::new();
-            if old.mtu != new.mtu {
-                told.push(
-                    "the MTU changed: pods that run keep theirs until they are started anew".to_owned(),
-                );
-            }
-            if (old.vni, old.port, old.gbp) != (new.vni, new.port, new.gbp) {
-                told.push(
-                    "the tunnel changed: nodes that have not followed yet are out of reach until they do"
-                        .to_owned(),
-                );
-            }
-            told
+            let tunnel = || changed(Code::OtherBackend, "the tunnel").because(OUT_OF_REACH);
+            let has_new_tunnel = (old.vni, old.port, old.gbp) != (new.vni, new.port, new.gbp);
+            let mtu = (old.mtu != new.mtu).then(mtu);
+            mtu.into_iter().chain(has_new_tunnel.then(tunnel)).collect()
         }
         (old, new) if old == new => Vec::new(),
-        _ => vec![
-            "the backend changed: nodes that have not followed yet are out of reach until they do".to_owned(),
-        ],
+        _ => vec![changed(Code::OtherBackend, "the backend").because(OUT_OF_REACH)],
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::finding::texts;
 
     fn net_conf(network: &str, rest: &str) -> NetworkConfig {
         NetworkConfig::parse(&format!(r#"{{"Network":"{network}"{rest}}}"#)).unwrap()
@@ -102,14 +97,15 @@ mod tests {
     #[test]
     fn a_new_mtu_or_tunnel_is_followed_and_its_price_told() {
         let old = net_conf("10.244.0.0/16", r#","Backend":{"Type":"vxlan"}"#);
-        for (rest, beginning) in [
-            (r#"{"Type":"vxlan","MTU":1400}"#, "the MTU changed"),
-            (r#"{"Type":"vxlan","VNI":7}"#, "the tunnel changed"),
-            (r#"{"Type":"host-gw"}"#, "the backend changed"),
+        for (rest, code, beginning) in [
+            (r#"{"Type":"vxlan","MTU":1400}"#, Code::PodMtu, "the MTU changed"),
+            (r#"{"Type":"vxlan","VNI":7}"#, Code::OtherBackend, "the tunnel changed"),
+            (r#"{"Type":"host-gw"}"#, Code::OtherBackend, "the backend changed"),
         ] {
             let new = net_conf("10.244.0.0/16", &format!(r#","Backend":{rest}"#));
             let Verdict::Follow(told) = judge(&old, &new, &own()) else { panic!("{rest}") };
-            assert!(told.len() == 1 && told[0].starts_with(beginning), "{told:?}");
+            assert!(told.len() == 1 && told[0].code == code, "{told:?}");
+            assert!(told[0].text.starts_with(beginning), "{told:?}");
         }
     }
 
@@ -128,7 +124,9 @@ mod tests {
         ];
         for (text, why) in cases {
             let new = NetworkConfig::parse(&text.replace('}', r#","Backend":{"Type":"vxlan"}}"#)).unwrap();
-            assert_eq!(judge(&old, &new, &own()), Verdict::Restart(vec![format!("{why}{end}")]));
+            let Verdict::Restart(held) = judge(&old, &new, &own()) else { panic!("{text}") };
+            assert_eq!(texts(&held), [format!("{why}{end}")]);
+            assert_eq!((held[0].code, held[0].object.as_str()), (Code::NetConfHeld, "10.244.7.0/24"));
         }
     }
 

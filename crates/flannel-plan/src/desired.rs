@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{self, BackendError, BackendKind, host_gw, vxlan};
 use crate::config::{Backend, NetworkConfig};
 use crate::family::ByFamily;
+use crate::finding::Finding;
 use crate::firewall;
 use crate::inputs::{Inputs, NodeOptions};
 use crate::lease::Lease;
@@ -29,7 +30,7 @@ pub struct Plan {
     /// The leases that rank behind the others when the next plan is made.
     pub newcomers: Vec<Newcomer>,
     /// What is odd, and what was done about it.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Finding>,
 }
 
 impl Plan {
@@ -54,7 +55,7 @@ pub struct Draft {
     pub refused: Vec<IgnoredLease>,
     newcomers: Vec<Newcomer>,
     /// What is odd, and what was done about it.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Finding>,
 }
 
 impl Draft {

@@ -3,13 +3,12 @@
 //! Takes the devices that a net-conf asks for and a look at the host. What is found here is known before anything
 //! is touched: a device that is in use is not given up for one that cannot be made.
 
-use std::fmt;
-
 use crate::family::Family;
+use crate::finding::{Code, Finding};
 use crate::link_name::LinkName;
 use crate::observation::{Observation, Scope};
 use crate::ownership::owned_links;
-use crate::state::{Link, LinkKind, Vxlan};
+use crate::state::{Key, Link, LinkKind, Vxlan};
 
 /// A device of somebody else that a device of ours cannot be made beside.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,31 +37,37 @@ pub enum Contested {
     },
 }
 
-impl fmt::Display for InTheWay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl InTheWay {
+    /// The same to be told.
+    pub fn finding(&self) -> Finding {
         let Self { wanted, by, over } = self;
-        write!(f, "{wanted} cannot be made: ")?;
-        match over {
-            Contested::Name(kind) => {
-                write!(
-                    f,
-                    "the {kind} {by} is not ours; remove it with `ip link del {by}`, or choose another VNI"
-                )
-            }
-            Contested::Vni(vni, port) => write!(
-                f,
-                "{by} has VNI {vni} on UDP port {port}; remove it with `ip link del {by}`, or choose another VNI or Port"
+        let (cause, remedy) = match over {
+            Contested::Name(kind) => (
+                format!("the {kind} {by} is not ours"),
+                format!("remove it with `ip link del {by}`, or choose another VNI"),
+            ),
+            Contested::Vni(vni, port) => (
+                format!("{by} has VNI {vni} on UDP port {port}"),
+                format!("remove it with `ip link del {by}`, or choose another VNI or Port"),
             ),
             Contested::Port { port, gbp } => {
                 let with = if *gbp { "with" } else { "without" };
-                write!(
-                    f,
-                    "{by} uses UDP port {port} {with} the group policy extension (GBP); set GBP as {by} has it, or choose \
-                     another Port"
+                (
+                    format!("{by} uses UDP port {port} {with} the group policy extension (GBP)"),
+                    format!("set GBP as {by} has it, or choose another Port"),
                 )
             }
-        }
+        };
+        let text = format!("{wanted} cannot be made");
+        Finding::new(Code::DeviceInTheWay, Key::Link(*wanted), text).because(cause).or_do(remedy)
     }
+}
+
+/// A device of somebody else that has the name of one of ours.
+pub fn name_taken(link: &Link) -> Finding {
+    let remedy = format!("remove it with `ip link del {}`, or choose another VNI", link.name);
+    let text = format!("{link} is not ours: {remedy}");
+    Finding::new(Code::DeviceInTheWay, Key::Link(link.name), text).with_parts(None, Some(remedy))
 }
 
 /// The first device of somebody else that stands in the way.
@@ -151,7 +156,7 @@ mod tests {
     }
 
     fn said(want: Link, there: &[Link]) -> Option<String> {
-        in_the_way(&[want], &scope(), &observe(there)).map(|device| device.to_string())
+        in_the_way(&[want], &scope(), &observe(there)).map(|device| device.finding().text)
     }
 
     #[test]

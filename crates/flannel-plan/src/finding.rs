@@ -46,6 +46,16 @@ impl Finding {
         Self::new(Code::Unlisted, "", text)
     }
 
+    /// The same under another code.
+    pub fn as_code(self, code: Code) -> Self {
+        Self { code, severity: code.severity(), ..self }
+    }
+
+    /// The same of another object.
+    pub fn about(self, object: impl ToString) -> Self {
+        Self { object: object.to_string(), ..self }
+    }
+
     /// The same, with the cause behind a colon.
     pub fn because(mut self, cause: impl ToString) -> Self {
         let cause = cause.to_string();

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::Backend;
 use crate::family::{ByFamily, Family};
+use crate::finding::{Code, Finding};
 use crate::inputs::Inputs;
 use crate::mark::write_networks;
 use crate::rules::spec::{PodNet, Spec, Tunnel, desired};
@@ -22,7 +23,7 @@ pub struct Firewall {
     /// The families below the tunnel whose tunnel packets are kept from connection tracking.
     pub untracked: Vec<Family>,
     /// What an operator should know about all this.
-    pub notes: Vec<String>,
+    pub notes: Vec<Finding>,
 }
 
 /// The tables with the node's rules.
@@ -65,7 +66,7 @@ fn untracked(inputs: &Inputs) -> ByFamily<Tunnel> {
 ///
 /// Where the host has a route to its pods, such as that of a bridge, a second one for the same addresses would
 /// stand before or behind it by chance.
-pub(crate) fn blackholes(inputs: &Inputs) -> (Vec<Item>, Vec<String>) {
+pub(crate) fn blackholes(inputs: &Inputs) -> (Vec<Item>, Vec<Finding>) {
     let (mut routes, mut left_out) = (Vec::new(), Vec::new());
     let subnets = inputs.own.subnets.iter().filter(|_| inputs.node.blackhole_route);
     for (_, subnet) in subnets {
@@ -73,9 +74,10 @@ pub(crate) fn blackholes(inputs: &Inputs) -> (Vec<Item>, Vec<String>) {
             None => routes.push(Item::Route(blackhole(*subnet))),
             Some(route) => {
                 let link = route.link.map(|link| format!(" through {link}")).unwrap_or_default();
-                left_out.push(format!(
+                let text = format!(
                     "--ip-blackhole-route: {subnet} has a route{link}, so it gets no blackhole route"
-                ));
+                );
+                left_out.push(Finding::new(Code::NoBlackhole, subnet, text));
             }
         }
     }

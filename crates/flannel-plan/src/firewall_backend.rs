@@ -5,6 +5,7 @@
 
 use crate::config::{Backend, NetworkConfig};
 use crate::family::{ByFamily, Family};
+use crate::finding::{Code, Finding};
 use crate::firewall::Firewall;
 use crate::rules::explain::Step;
 use crate::rules::found::{RuleObservation, Unreadable};
@@ -183,7 +184,7 @@ pub fn decide(needs: &FirewallNeeds, facts: &FirewallFacts) -> Decision {
     let (system, note) = match choice {
         Ok(choice) => (choice.system, choice.note),
         // The rules are planned all the same, so that their failure keeps the node from being ready.
-        Err(none) => (System::Nftables, (!needs.roles.is_empty()).then(|| none.to_string())),
+        Err(none) => (System::Nftables, (!needs.roles.is_empty()).then(|| none.finding())),
     };
     let mut source_ports = ByFamily::default();
     for family in &needs.families {
@@ -197,7 +198,7 @@ pub fn decide(needs: &FirewallNeeds, facts: &FirewallFacts) -> Decision {
     Decision { firewall: Firewall { system: Some(system), source_ports, untracked, notes }, is_makeshift }
 }
 
-fn why_not_untracked(system: System, facts: &FirewallFacts) -> impl Iterator<Item = String> {
+fn why_not_untracked(system: System, facts: &FirewallFacts) -> impl Iterator<Item = Finding> {
     facts.untrack.iter().filter_map(move |(family, found)| match found {
         Untrack::Impossible if system.is_iptables() => Some(stays_tracked(
             family,
@@ -216,7 +217,7 @@ fn why_not_untracked(system: System, facts: &FirewallFacts) -> impl Iterator<Ite
 
 /// The families whose tunnel packets are not tracked, and why others are: a rule of the host that translates the port
 /// needs to have its packets tracked.
-fn untracked(facts: &FirewallFacts) -> (Vec<Family>, Vec<String>) {
+fn untracked(facts: &FirewallFacts) -> (Vec<Family>, Vec<Finding>) {
     let (mut untracked, mut tracked) = (Vec::new(), Vec::new());
     for family in trackless(facts) {
         match facts.translated.get(family) {
@@ -236,8 +237,9 @@ fn untracked(facts: &FirewallFacts) -> (Vec<Family>, Vec<String>) {
     (untracked, tracked)
 }
 
-fn stays_tracked(family: Family, why: &str) -> String {
-    format!("{family} tunnel packets stay in connection tracking: {why}")
+fn stays_tracked(family: Family, why: &str) -> Finding {
+    let text = format!("{family} tunnel packets stay in connection tracking");
+    Finding::new(Code::TunnelTracked, format!("{family} tunnel"), text).because(why)
 }
 
 #[cfg(test)]
@@ -285,9 +287,9 @@ mod tests {
     fn a_host_that_can_hold_no_rules_is_told_only_if_any_are_wanted_and_asked_again() {
         let decision = by_tools(&needs(true), Tools::default());
         assert_eq!((decision.firewall.system, decision.is_makeshift), (Some(System::Nftables), true));
-        assert_eq!(decision.firewall.notes, [NoTools.to_string()]);
+        assert_eq!(decision.firewall.notes, [NoTools.finding()]);
         let without = FirewallNeeds { roles: vec![], ..needs(true) };
-        assert_eq!(by_tools(&without, Tools::default()).firewall.notes, [] as [&str; 0]);
+        assert_eq!(by_tools(&without, Tools::default()).firewall.notes, []);
     }
 
     #[test]
@@ -338,6 +340,6 @@ mod tests {
         let Decision { firewall, is_makeshift } = decide(&needs, &facts);
         assert_eq!((firewall.untracked, is_makeshift), (vec![Family::V4], false));
         let [note] = &firewall.notes[..] else { panic!("{:?}", firewall.notes) };
-        assert!(note.starts_with("IPv6 tunnel packets stay in connection tracking: iptables"), "{note}");
+        assert_eq!((note.code, note.object.as_str()), (Code::TunnelTracked, "IPv6 tunnel"), "{note}");
     }
 }

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
+use crate::finding::{Code, Finding};
 use crate::lease::Lease;
 use crate::quoted::quoted;
 
@@ -15,8 +16,8 @@ use crate::quoted::quoted;
 pub struct LeaseList {
     /// Those that can be read.
     pub leases: Vec<Arc<Lease>>,
-    /// Those that cannot, in words.
-    pub left_out: Vec<String>,
+    /// Those that cannot.
+    pub left_out: Vec<Finding>,
 }
 
 impl LeaseList {
@@ -24,8 +25,9 @@ impl LeaseList {
         match serde_json::from_str(raw.get()) {
             Ok(lease) => self.leases.push(Arc::new(lease)),
             Err(error) => {
-                let why = error.to_string();
-                self.left_out.push(format!("{} cannot be read: {}", name(raw, self.count()), quoted(&why)));
+                let (name, why) = (name(raw, self.count()), error.to_string());
+                let finding = Finding::new(Code::LeaseUnreadable, &name, format!("{name} cannot be read"));
+                self.left_out.push(finding.because(quoted(&why)));
             }
         }
     }

@@ -11,6 +11,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::family::Family;
+use crate::finding::{Code, Finding};
 use crate::inputs::HostRoute;
 use crate::link_name::LinkName;
 use crate::mac::Mac;
@@ -240,11 +241,12 @@ pub fn obstacles<'a>(desired: &State, observed: &'a Observed) -> Vec<&'a Link> {
 }
 
 /// The rules that we need and that cannot be looked at, and why: what is there is left as it is.
-pub fn unseen(desired: &State, observed: &Observed) -> Vec<(Key, String)> {
+pub fn unseen(desired: &State, observed: &Observed) -> Vec<(Key, Finding)> {
     let why = |item: &Item| {
         let Item::Rules(table) = item else { return None };
         let unreadable = observed.unreadable.iter().find(|unreadable| unreadable.hides(&table.id))?;
-        Some((item.key(), format!("{} cannot be looked at: {}", item.key(), unreadable.why)))
+        let (key, text) = (item.key(), format!("{} cannot be looked at", item.key()));
+        Some((item.key(), Finding::new(Code::RulesUnreadable, key, text).because(&unreadable.why)))
     };
     desired.iter().filter_map(why).collect()
 }

@@ -14,6 +14,7 @@ use ipnet::IpNet;
 
 use crate::backend::{self, BackendKind};
 use crate::family::{ByFamily, Family, overlap};
+use crate::finding::{Code, Finding};
 use crate::inputs::Inputs;
 use crate::lease::Lease;
 use crate::link_name::LinkName;
@@ -53,7 +54,7 @@ pub struct Judged<'a> {
     /// The same, as those that rank behind the followed ones from now on.
     pub newcomers: Vec<Newcomer>,
     /// What is odd and harmless.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Finding>,
 }
 
 impl Judged<'_> {
@@ -262,18 +263,23 @@ struct Addresses<'a> {
 
 impl<'a> Addresses<'a> {
     /// Notes the addresses of a followed lease; returns what is odd about them.
-    fn note(&mut self, lease: &'a Lease, endpoints: &ByFamily<Endpoint>) -> Vec<String> {
+    fn note(&mut self, lease: &'a Lease, endpoints: &ByFamily<Endpoint>) -> Vec<Finding> {
         let mut odd = Vec::new();
         for (_, endpoint) in endpoints.iter() {
             match self.publics.entry(endpoint.public) {
                 Entry::Vacant(entry) => _ = entry.insert(&lease.owner),
-                Entry::Occupied(entry) if self.told.insert(endpoint.public) => odd.push(format!(
-                    "{} and {} both announce {}: right behind one NAT address or while a node is replaced, else one is wrong",
-                    quoted(entry.get()), quoted(&lease.owner), endpoint.public
-                )),
+                Entry::Occupied(entry) if self.told.insert(endpoint.public) => {
+                    odd.push(both_announce(endpoint.public, entry.get(), &lease.owner))
+                }
                 Entry::Occupied(_) => {}
             }
         }
         odd
     }
+}
+
+fn both_announce(public: IpAddr, first: &str, second: &str) -> Finding {
+    let (first, second) = (quoted(first), quoted(second));
+    Finding::new(Code::SamePublicAddress, public, format!("{first} and {second} both announce {public}"))
+        .because("right behind one NAT address or while a node is replaced, else one is wrong")
 }

@@ -1,10 +1,11 @@
 //! The bridge that the pods of this node hang on, such as `cni0`: the CNI plugin's, not ours, but what is wrong with it
-//! cuts off pods. Takes a look at the node, gives what to tell the operator.
+//! cuts off pods. Takes an observation of the node, gives what to tell the operator.
 
 use ipnet::IpNet;
 
 use crate::config::NetworkConfig;
 use crate::family::{ByFamily, Family, overlap};
+use crate::finding::{Code, Finding};
 use crate::inputs::NodeOptions;
 use crate::link_name::LinkName;
 use crate::observation::{LinkFact, Observation};
@@ -49,36 +50,35 @@ impl BridgeNetfilter {
 }
 
 /// What is to be told about bridges that do not call iptables. Of what is hidden there is nothing to tell.
-pub fn netfilter_notes(settings: &ByFamily<BridgeNetfilter>) -> Vec<String> {
+pub fn netfilter_findings(settings: &ByFamily<BridgeNetfilter>) -> Vec<Finding> {
     let off = settings.iter().filter(|(_, setting)| **setting == BridgeNetfilter::Off);
-    let note = |name: &str| {
-        format!(
-            "{name} is 0: Services do not answer pods of this node that run on the same node as what is behind them; \
-             set it with `sysctl -w {name}=1`, and in /etc/sysctl.d"
-        )
+    let harm = "Services do not answer pods of this node that run on the same node as what is behind them";
+    let finding = |name: &str| {
+        let remedy = format!("set it with `sysctl -w {name}=1`, and in /etc/sysctl.d");
+        Finding::new(Code::BridgeNfOff, name, format!("{name} is 0")).because(harm).or_do(remedy)
     };
-    off.map(|(family, _)| note(BridgeNetfilter::sysctl(family))).collect()
+    off.map(|(family, _)| finding(BridgeNetfilter::sysctl(family))).collect()
 }
 
 /// What is wrong with the bridges that have gateways of pods.
-pub fn notes(
+pub fn findings(
     observation: &Observation,
     config: &NetworkConfig,
     own: &ByFamily<IpNet>,
     strays: Strays,
-) -> Vec<String> {
-    let mut notes = Vec::new();
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
     for bridge in observation.links.iter().filter(|fact| is_bridge(fact)) {
         for gateway in gateways(observation, bridge.link.name, config) {
             let family = Family::of_net(gateway);
             match own.get(family).filter(|subnet| overlap(**subnet, gateway.trunc())) {
-                Some(subnet) => notes.extend(cut_off(observation, bridge, *subnet, strays)),
-                None if own.get(family).is_some() => notes.push(stale(bridge.link.name, gateway)),
+                Some(subnet) => findings.extend(cut_off(observation, bridge, *subnet, strays)),
+                None if own.get(family).is_some() => findings.push(stale(bridge.link.name, gateway)),
                 None => {}
             }
         }
     }
-    notes
+    findings
 }
 
 /// The bridges that have the gateway of a subnet.
@@ -108,7 +108,7 @@ fn gateways(
 }
 
 /// Why packets do not reach the pods behind a bridge that has their gateway.
-fn cut_off(observation: &Observation, bridge: &LinkFact, subnet: IpNet, strays: Strays) -> Option<String> {
+fn cut_off(observation: &Observation, bridge: &LinkFact, subnet: IpNet, strays: Strays) -> Option<Finding> {
     let name = bridge.link.name;
     let leads_there =
         |kind: RouteKind, link: Option<LinkName>| kind == RouteKind::Unicast && link == Some(name);
@@ -131,20 +131,21 @@ fn cut_off(observation: &Observation, bridge: &LinkFact, subnet: IpNet, strays: 
         }
         Strays::Dropped => "packets for them are dropped",
     };
-    Some(format!("{fault}: the pods of this node are cut off, and {strays}; {remedy}"))
+    let finding = Finding::new(Code::BridgeBroken, name, fault);
+    Some(finding.because(format!("the pods of this node are cut off, and {strays}")).or_do(remedy))
 }
 
-fn stale(bridge: LinkName, gateway: IpNet) -> String {
-    let subnet = gateway.trunc();
-    format!(
-        "{bridge} has {gateway}, the gateway of an earlier lease, for pods that started under it: a node that has {subnet} \
-         now cannot be reached from here; it goes with the last of these pods, or with `ip addr del {gateway} dev {bridge}`"
-    )
+fn stale(bridge: LinkName, gateway: IpNet) -> Finding {
+    let fault = "the gateway of an earlier lease, for pods that started under it";
+    Finding::new(Code::StaleGateway, bridge, format!("{bridge} has {gateway}, {fault}"))
+        .because(format!("a node that has {} now cannot be reached from here", gateway.trunc()))
+        .or_do(format!("it goes with the last of these pods, or with `ip addr del {gateway} dev {bridge}`"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::finding::texts;
     use crate::observation::{AddressFact, RouteFact};
     use crate::state::{Link, PROTOCOL_KERNEL, Route};
 
@@ -185,7 +186,7 @@ mod tests {
     }
 
     fn told(observation: &Observation, strays: Strays) -> Vec<String> {
-        notes(observation, &config(), &ByFamily { v4: OWN.parse().ok(), v6: None }, strays)
+        texts(&findings(observation, &config(), &ByFamily { v4: OWN.parse().ok(), v6: None }, strays))
     }
 
     #[test]
@@ -200,7 +201,7 @@ mod tests {
 
     #[test]
     fn a_setting_that_is_off_is_told_with_what_sets_it_and_one_that_is_hidden_is_not() {
-        let notes = |setting| netfilter_notes(&ByFamily { v4: Some(setting), v6: None });
+        let notes = |setting| texts(&netfilter_findings(&ByFamily { v4: Some(setting), v6: None }));
         let [note] = &notes(BridgeNetfilter::Off)[..] else { panic!("one note") };
         assert!(
             note.starts_with("net.bridge.bridge-nf-call-iptables is 0: Services do not answer"),

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::family::ByFamily;
+use crate::finding::Finding;
 use crate::inputs::Inputs;
 use crate::lease_list::LeaseList;
 use crate::observation::Scope;
@@ -27,6 +28,9 @@ pub struct NodeReport<'a> {
     pub reasons: Vec<String>,
     /// What a person should know although the node is ready: peers that fail, leases that are ignored.
     pub notes: Vec<String>,
+    /// The same, with codes and parts: the reasons first.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
     /// Where other nodes send to, as the lease store has it; nothing before the first lease.
     #[serde(default)]
     pub announced: ByFamily<IpAddr>,
@@ -46,7 +50,7 @@ pub struct NodeReport<'a> {
 
 impl NodeReport<'static> {
     /// Reads a report lease by lease; gives also which leases of its inputs are left out, and why.
-    pub fn read(text: &[u8]) -> Result<(Self, Vec<String>), serde_json::Error> {
+    pub fn read(text: &[u8]) -> Result<(Self, Vec<Finding>), serde_json::Error> {
         #[derive(Deserialize)]
         struct Peers {
             inputs: Option<Listed>,
@@ -58,6 +62,23 @@ impl NodeReport<'static> {
         let report = serde_json::from_slice(text)?;
         let Peers { inputs } = serde_json::from_slice(text)?;
         Ok((report, inputs.map(|inputs| inputs.peers.left_out).unwrap_or_default()))
+    }
+}
+
+impl NodeReport<'_> {
+    /// The findings behind the reasons, as far as the daemon that wrote them has codes.
+    pub fn reasons(&self) -> impl Iterator<Item = Finding> {
+        self.reasons.iter().map(|text| self.finding(text))
+    }
+
+    /// The findings behind the notes.
+    pub fn notes(&self) -> impl Iterator<Item = Finding> {
+        self.notes.iter().map(|text| self.finding(text))
+    }
+
+    fn finding(&self, text: &str) -> Finding {
+        let known = self.findings.iter().find(|finding| finding.text == text);
+        known.cloned().unwrap_or_else(|| Finding::unlisted(text))
     }
 }
 

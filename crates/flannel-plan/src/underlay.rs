@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::PodNetwork;
 use crate::family::{ByFamily, Family};
+use crate::finding::{Code, Finding};
 use crate::inputs::HostRoute;
 use crate::link_name::LinkName;
 use crate::observation::Observation;
@@ -80,18 +81,10 @@ pub struct Choice {
     /// Why this one, and why none that was asked for before it; one sentence each.
     pub reasons: Vec<String>,
     /// What is wrong with it now, where it is kept all the same.
-    pub note: Option<String>,
+    pub note: Option<Finding>,
 }
 
 const NONE_WILL_DO: &str = "no network interface can carry the pod network";
-
-/// A line about a node, for those who must not know which interfaces it has: what [`NoUnderlay`] lists is left out.
-pub fn without_interfaces(line: &str) -> &str {
-    match line.find(NONE_WILL_DO) {
-        Some(start) => line.get(..start + NONE_WILL_DO.len()).unwrap_or_default(),
-        None => line,
-    }
-}
 
 /// No device will do.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,22 +114,31 @@ impl fmt::Display for RejectedCandidate {
 
 impl fmt::Display for NoUnderlay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (the host has {})", self.why(), self.present.join("; "))
+        write!(f, "{NONE_WILL_DO}: {} (the host has {})", self.cause(), self.present.join("; "))
     }
 }
 
 impl std::error::Error for NoUnderlay {}
 
 impl NoUnderlay {
-    /// What the operator can do about it.
-    pub fn hint(&self) -> &str {
-        &self.hint
+    /// The same to be told. Those who are not on the node must not know which interfaces it has.
+    pub fn finding(&self) -> Finding {
+        self.told(Code::NoInterface, format!(" (the host has {})", self.present.join("; ")))
     }
 
-    /// The same as in full, without all that the host has.
-    pub fn why(&self) -> String {
+    /// The same without all that the host has.
+    pub fn brief_finding(&self) -> Finding {
+        self.told(Code::NoInterface, String::new())
+    }
+
+    fn told(&self, code: Code, more: String) -> Finding {
+        let finding = Finding::new(code, "interface", format!("{NONE_WILL_DO}: {}{more}", self.cause()));
+        finding.with_parts(Some(self.cause()), None).or_do(&self.hint).told_outside_as(NONE_WILL_DO)
+    }
+
+    fn cause(&self) -> String {
         let refused: Vec<String> = self.refused.iter().map(RejectedCandidate::to_string).collect();
-        format!("{NONE_WILL_DO}: {}", refused.join("; "))
+        refused.join("; ")
     }
 }
 
@@ -191,8 +193,8 @@ pub fn choose(wishes: &Wishes, host: Host<'_>, current: Option<&Underlay>) -> Re
 
 /// What is in place goes on to be repaired, and peers to be followed: the device may come back any moment.
 fn last_in_force(last: &Underlay, none: &NoUnderlay) -> Choice {
-    let note = format!("{}; {} stays in force; {}", none.why(), last.link, none.hint);
-    Choice { underlay: last.clone(), reasons: vec![note.clone()], note: Some(note) }
+    let note = none.told(Code::InterfaceLost, format!("; {} stays in force", last.link));
+    Choice { underlay: last.clone(), reasons: vec![note.text.clone()], note: Some(note) }
 }
 
 /// The device that a lease was announced from, where one device has all of its public addresses.

@@ -13,7 +13,7 @@ use flannel_plan::observation::{AddressFact, LinkFact, Observation, RouteFact};
 use flannel_plan::state::{Link, LinkKind, PROTOCOL, PROTOCOL_BOOT, Route, RouteKind};
 use flannel_plan::underlay::{
     Choice, Host, NoUnderlay, Pattern, RejectedCandidate, Underlay, Wishes, announced_from, best_route,
-    choose, on_link, without_interfaces,
+    choose, on_link,
 };
 
 fn name(text: &str) -> LinkName {
@@ -297,10 +297,11 @@ fn a_wish_that_fails_does_not_fall_back_to_the_default_route() {
 
 #[test]
 fn what_a_stranger_is_told_names_no_interface() {
-    let line = format!("kept for now: {}", refused(&iface(V4, &["eth9", "eth2"]), &host(HOST)));
+    let none = refused(&iface(V4, &["eth9", "eth2"]), &host(HOST));
     let told = "kept for now: no network interface can carry the pod network";
-    assert_eq!(without_interfaces(&line), told);
-    assert_eq!(without_interfaces("no lease yet"), "no lease yet");
+    for finding in [none.finding(), none.brief_finding()] {
+        assert_eq!(finding.within("kept for now: ", "; later").outside(), told);
+    }
 }
 
 #[test]
@@ -455,7 +456,7 @@ fn a_public_address_alone_names_the_interface_that_has_it() {
     let translated = refused(&public(V4, &["203.0.113.7"]), &observation);
     assert_eq!(translated.refused[0].to_string(), "--public-ip=203.0.113.7: no interface has this address");
     assert_eq!(
-        translated.hint(),
+        translated.hint,
         "a public address alone means the interface that has it; if a router translates it, name the \
          interface too, with --iface=NAME"
     );
@@ -588,7 +589,7 @@ fn a_device_in_use_stays_without_carrier_or_default_route_and_beside_a_better_on
     }
     let down = again(&wishes(DUAL), &HOST.replacen("eth0\n", "eth0 down\n", 1), &current);
     let note = "eth0 is down: no other node can be reached until it is up again";
-    assert_eq!((down.underlay, down.note.as_deref()), (current, Some(note)));
+    assert_eq!((down.underlay, down.note.as_ref().map(|note| &*note.text)), (current, Some(note)));
 }
 
 #[test]
@@ -616,7 +617,7 @@ fn if_no_device_will_do_the_last_one_stays_with_a_note() {
     let kept = again(&iface(DUAL, &["eth0"]), &without_v6, &current);
     let note = "no network interface can carry the pod network: --iface=eth0: it has no IPv6 address; eth0 stays \
                 in force; name an interface that the host has, is up, and has an address in each family";
-    assert_eq!((kept.underlay, kept.note.as_deref()), (current.clone(), Some(note)));
+    assert_eq!((kept.underlay, kept.note.as_ref().map(|note| &*note.text)), (current.clone(), Some(note)));
     let gone = "lo\n cni0\n cni0 has 10.244.1.1/24";
     for wanted in [wishes(DUAL), iface(DUAL, &["10.0.0.1"]), pattern(DUAL, &["eth0", "cni0", "lo"])] {
         assert_eq!(again(&wanted, gone, &current).underlay, current, "{wanted:?}");

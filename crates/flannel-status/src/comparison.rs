@@ -6,6 +6,7 @@
 use flannel_plan::backend::BackendError;
 use flannel_plan::desired::{self, Plan};
 use flannel_plan::diff::{Change, diff};
+use flannel_plan::finding::{Finding, texts};
 use flannel_plan::inputs::Inputs;
 use flannel_plan::observation::{Observation, Scope};
 use flannel_plan::ownership;
@@ -23,9 +24,9 @@ pub struct Comparison {
     /// What others put next to ours.
     pub foreign: Vec<Item>,
     /// What could not be looked at, and why.
-    pub unseen: Vec<String>,
+    pub unseen: Vec<Finding>,
     /// What is wrong with the bridges of pods.
-    pub bridges: Vec<String>,
+    pub bridges: Vec<Finding>,
 }
 
 /// Whether something differs.
@@ -40,11 +41,11 @@ pub enum Verdict {
 }
 
 /// What differs, what is not ours, and what could not be looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Differences<'a> {
     changes: &'a [Change],
     foreign: &'a [Item],
-    unseen: &'a [String],
+    unseen: Vec<String>,
 }
 
 impl Comparison {
@@ -56,9 +57,9 @@ impl Comparison {
         let unseen = ownership::unseen(&plan.desired, &observed);
         let mut changes = diff(&plan.desired, &observed.ours);
         changes.retain(|change| !unseen.iter().any(|(key, _)| *key == change.key()));
-        let unseen = unseen.into_iter().map(|(_, why)| why).collect();
+        let unseen = unseen.into_iter().map(|(_, finding)| finding).collect();
         let bridges =
-            pod_bridge::notes(observation, &inputs.config, &inputs.own.subnets, inputs.node.strays());
+            pod_bridge::findings(observation, &inputs.config, &inputs.own.subnets, inputs.node.strays());
         Ok(Self { plan, changes, foreign: observed.foreign, unseen, bridges })
     }
 
@@ -73,7 +74,7 @@ impl Comparison {
 
     /// What differs, for programs.
     pub fn differences(&self) -> Differences<'_> {
-        Differences { changes: &self.changes, foreign: &self.foreign, unseen: &self.unseen }
+        Differences { changes: &self.changes, foreign: &self.foreign, unseen: texts(&self.unseen) }
     }
 
     /// How many objects are as they should be.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use flannel_plan::backend::BackendError;
+use flannel_plan::finding::Finding;
 use flannel_plan::report::NodeReport;
 
 use crate::comparison::Comparison;
@@ -15,8 +16,8 @@ pub struct Evidence {
     pub path: String,
     /// What the daemon knows.
     pub report: NodeReport<'static>,
-    /// The leases in it that cannot be read, in words.
-    pub left_out: Vec<String>,
+    /// The leases in it that cannot be read.
+    pub left_out: Vec<Finding>,
     /// Whether it still runs.
     pub daemon: DaemonProcess,
     /// When this was gathered, in milliseconds since 1970.

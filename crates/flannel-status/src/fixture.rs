@@ -135,6 +135,7 @@ pub fn evidence(inputs: &Inputs, kernel: &mut Fake) -> Evidence {
             ready: true,
             reasons: Vec::new(),
             notes: Vec::new(),
+            findings: Vec::new(),
             announced: inputs.own.announcement.public,
             outcome: None,
             repairs: Cow::Borrowed(&[]),

@@ -6,8 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use flannel_plan::config::Backend;
+use flannel_plan::device_in_the_way::name_taken;
 use flannel_plan::diff::Change;
 use flannel_plan::family::ByFamily;
+use flannel_plan::finding::{Code, Finding, texts};
 use flannel_plan::inputs::Inputs;
 use flannel_plan::link_name::LinkName;
 use flannel_plan::report::Repair;
@@ -32,6 +34,8 @@ pub struct NodeStatus {
     pub reasons: Vec<String>,
     /// What a person should know all the same.
     pub notes: Vec<String>,
+    /// Both with their codes and parts: the reasons first.
+    pub findings: Vec<Finding>,
     /// The daemon and its report.
     pub daemon: DaemonStatus,
     /// What the node has of the pod network; none before the first lease.
@@ -124,11 +128,15 @@ pub fn node_status(evidence: &Evidence) -> NodeStatus {
     let inputs = report.inputs.as_deref();
     let comparison = evidence.comparison.as_ref().and_then(|comparison| comparison.as_ref().ok());
     let found = inputs.zip(comparison);
-    let reasons = reasons(evidence, comparison);
+    let (mut reasons, notes) = (reasons(evidence, comparison), notes(evidence, comparison));
     NodeStatus {
         ready: report.ready && reasons.is_empty(),
-        notes: notes(evidence, comparison),
-        reasons,
+        reasons: texts(&reasons),
+        notes: texts(&notes),
+        findings: {
+            reasons.extend(notes);
+            reasons
+        },
         daemon: daemon_status(evidence),
         node: found.map(|(inputs, comparison)| own_status(evidence, inputs, &comparison.plan.desired)),
         objects: comparison.map(count),
@@ -143,74 +151,75 @@ pub fn node_status(evidence: &Evidence) -> NodeStatus {
 }
 
 /// The daemon's reasons while it says that the node is not ready, and what we found missing ourselves.
-fn reasons(evidence: &Evidence, comparison: Option<&Comparison>) -> Vec<String> {
+fn reasons(evidence: &Evidence, comparison: Option<&Comparison>) -> Vec<Finding> {
     let report = &evidence.report;
-    let told = if report.ready { &[][..] } else { &report.reasons };
-    let mut reasons = told.to_vec();
-    if let Some(Err(error)) = &evidence.comparison {
-        reasons.push(error.to_string());
-    }
+    let mut reasons: Vec<Finding> = report.reasons().filter(|_| !report.ready).collect();
     // The daemon names a failed object with its cause, which is more than we know.
-    let is_told = |key: &Key| told.iter().any(|reason| reason.contains(&key.to_string()));
+    let told: BTreeSet<String> = reasons.iter().map(|finding| finding.object.clone()).collect();
+    if let Some(Err(error)) = &evidence.comparison {
+        reasons.push(error.finding());
+    }
     if let Some(Comparison { changes, foreign, .. }) = comparison {
+        let is_told = |key: &Key| told.contains(&key.to_string());
         let of_node = |change: &&Change| change.key().tier() == Tier::Node && !is_told(&change.key());
         reasons.extend(changes.iter().filter(of_node).map(|change| fault(change, foreign)));
     }
     reasons
 }
 
-fn fault(change: &Change, foreign: &[Item]) -> String {
+fn fault(change: &Change, foreign: &[Item]) -> Finding {
     let key = change.key();
     let in_the_way = foreign.iter().find(|item| item.key() == key);
-    match (change, in_the_way) {
-        (_, Some(Item::Link(link))) => {
-            format!("{link} is not ours: remove it with `ip link del {}`, or choose another VNI", link.name)
-        }
+    let text = match (change, in_the_way) {
+        (_, Some(Item::Link(link))) => return name_taken(link),
         (Change::Create(_), _) => format!("{key} is missing"),
         (Change::Replace { .. }, _) => format!("{key} is not as it should be"),
         (Change::Remove(_), _) => format!("{key} should be gone"),
-    }
+    };
+    Finding::new(Code::Differs, key, text)
 }
 
-fn notes(evidence: &Evidence, comparison: Option<&Comparison>) -> Vec<String> {
+fn notes(evidence: &Evidence, comparison: Option<&Comparison>) -> Vec<Finding> {
     let report = &evidence.report;
-    let mut notes: Vec<String> = life_note(evidence.daemon, report.pid).into_iter().collect();
+    let mut notes: Vec<Finding> = life_note(evidence.daemon, report.pid).into_iter().collect();
     if report.version != env!("CARGO_PKG_VERSION") {
         let (theirs, ours) = (&report.version, env!("CARGO_PKG_VERSION"));
-        notes.push(format!("flanneld is {theirs} and flannelctl {ours}: they may not plan the same"));
+        let text = format!("flanneld is {theirs} and flannelctl {ours}: they may not plan the same");
+        notes.push(Finding::new(Code::VersionDiffers, "flanneld", text));
     }
     notes.extend(evidence.left_out.iter().cloned());
     // While the daemon takes a trouble for a blink it is ready and has reasons.
-    notes.extend(report.reasons.iter().filter(|_| report.ready).cloned());
-    let refused = comparison.into_iter().flat_map(|comparison| &comparison.plan.refused);
-    let refused: Vec<String> = refused.map(ToString::to_string).collect();
-    // Refused peers and fights have a place of their own.
-    let has_place = |note: &&String| {
-        refused.contains(note) || report.contested.iter().any(|object| note.starts_with(object))
-    };
-    notes.extend(report.notes.iter().filter(|note| !has_place(note)).cloned());
+    notes.extend(report.reasons().filter(|_| report.ready));
+    let ignored = comparison.into_iter().flat_map(|comparison| &comparison.plan.refused);
+    let ignored: Vec<String> = ignored.map(ToString::to_string).collect();
+    // Ignored leases and fights have a place of their own.
+    let has_place = |note: &Finding| note.code == Code::Contested || ignored.contains(&note.text);
+    notes.extend(report.notes().filter(|note| !has_place(note)));
     // What the daemon knows is told in its order; what we found ourselves comes after it.
     let found = comparison.into_iter();
     let found = found.flat_map(|found| [&found.plan.warnings, &found.bridges, &found.unseen]).flatten();
-    for line in found.filter(|line| !report.reasons.contains(line)) {
-        if !notes.contains(line) {
-            notes.push(line.clone());
+    for finding in found.filter(|finding| !report.reasons.contains(&finding.text)) {
+        if !notes.iter().any(|note| note.text == finding.text) {
+            notes.push(finding.clone());
         }
     }
     notes
 }
 
-fn life_note(daemon: DaemonProcess, pid: u32) -> Option<String> {
+fn life_note(daemon: DaemonProcess, pid: u32) -> Option<Finding> {
     let pid = daemon.pid.unwrap_or(pid);
+    let finding = |text| Finding::new(Code::Daemon, "flanneld", text);
     match daemon.life {
         Life::Running => None,
-        Life::Suspended => Some(format!(
-            "flanneld is suspended, so nothing is repaired or followed: wake it with `kill -CONT {pid}`"
-        )),
+        Life::Suspended => {
+            let remedy = format!("wake it with `kill -CONT {pid}`");
+            let text = format!("flanneld is suspended, so nothing is repaired or followed: {remedy}");
+            Some(finding(text).with_parts(None, Some(remedy)))
+        }
         Life::NotSeen => Some(
-            "flanneld is not running: packets still flow as it left them, but nothing is repaired or followed; \
-             start it with `systemctl start flanneld`, or look at its pod"
-                .to_owned(),
+            finding("flanneld is not running".to_owned())
+                .because("packets still flow as it left them, but nothing is repaired or followed")
+                .or_do("start it with `systemctl start flanneld`, or look at its pod"),
         ),
     }
 }

@@ -113,6 +113,7 @@ fn content(change: &Change) -> Vec<String> {
 mod tests {
     use super::*;
     use flannel_plan::desired::Plan;
+    use flannel_plan::finding::Finding;
 
     fn file(content: &str) -> Item {
         Item::File(Box::new(File { path: "/run/subnet.env".into(), content: content.into(), mode: 0o644 }))
@@ -164,7 +165,8 @@ not ours, left alone:
         };
         assert_eq!(text(&comparison, PLAIN), "nothing differs: all 1 objects are as they should be\n");
         assert_eq!(code(&comparison), SAME);
-        let unreadable = Comparison { unseen: vec!["rules cannot be looked at".to_owned()], ..comparison };
+        let unreadable =
+            Comparison { unseen: vec![Finding::unlisted("rules cannot be looked at")], ..comparison };
         let expected = "nothing differs in 0 of 1 objects, and of the others nothing is known:\n  rules cannot be looked at\n";
         assert_eq!((text(&unreadable, PLAIN).as_str(), code(&unreadable)), (expected, NOT_FOUND_OUT));
     }

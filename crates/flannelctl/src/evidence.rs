@@ -11,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use flannel_kernel::stack::Stack;
 use flannel_kernel::{Kernel, Linux, NetlinkError, ObserveError};
 use flannel_plan::family::ByFamily;
+use flannel_plan::finding::Finding;
 use flannel_plan::observation::Observation;
 use flannel_plan::pod_bridge;
 use flannel_plan::report::{NodeReport, report_path};
@@ -148,7 +149,7 @@ pub fn gather_settled(subnet_file: &str) -> Result<Evidence, EvidenceError> {
 }
 
 /// Reads the report beside a subnet.env; gives its path too, and the leases in it that cannot be read.
-pub fn read_report(subnet_file: &str) -> Result<(String, NodeReport<'static>, Vec<String>), EvidenceError> {
+pub fn read_report(subnet_file: &str) -> Result<(String, NodeReport<'static>, Vec<Finding>), EvidenceError> {
     let path = report_path(subnet_file);
     let text = match flannel_files::read(&path, flannel_files::MOST_BY_PROGRAM) {
         Ok(text) => text,

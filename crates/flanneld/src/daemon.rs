@@ -247,8 +247,8 @@ impl<K: Kernel> Daemon<K> {
         let Seen { in_force, scope, mut firewall, observation } = seen;
         let subnets = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
         self.tell_hidden(&observation.bridge_netfilter);
-        firewall.notes.extend(pod_bridge::netfilter_notes(&observation.bridge_netfilter));
-        firewall.notes.extend(pod_bridge::notes(
+        firewall.notes.extend(pod_bridge::netfilter_findings(&observation.bridge_netfilter));
+        firewall.notes.extend(pod_bridge::findings(
             &observation,
             &in_force.config,
             &subnets,

@@ -8,6 +8,7 @@ use flannel_leases::Snapshot;
 use flannel_plan::backend::BackendError;
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::family::ByFamily;
+use flannel_plan::finding::{Code, Finding};
 use flannel_plan::lease::{Lease, is_same_node};
 use flannel_plan::observation::Observation;
 use flannel_plan::underlay::{self, Choice, Host, NoUnderlay, Pattern, Underlay, Wishes};
@@ -20,12 +21,12 @@ use crate::options::Options;
 pub enum NotYet {
     /// The store has said nothing.
     #[error("waiting for the lease store{}", because(.0))]
-    NoWord(Option<String>),
+    NoWord(Option<Box<Finding>>),
     /// The net-conf cannot be used.
     #[error("{0}")]
-    Config(String),
+    Config(Box<Finding>),
     /// There is nothing to send packets through.
-    #[error("{0}; {hint}", hint = .0.hint())]
+    #[error("{0}; {hint}", hint = .0.hint)]
     Underlay(#[from] NoUnderlay),
     /// The backend cannot work here.
     #[error("{0}")]
@@ -35,7 +36,7 @@ pub enum NotYet {
     Identity(#[from] std::io::Error),
     /// The store has no lease for this node.
     #[error("waiting for a lease{}", because(.0))]
-    NoLease(Option<String>),
+    NoLease(Option<Box<Finding>>),
     /// The kernel does not answer.
     #[error("the kernel cannot be looked at: {0}")]
     Observation(#[from] flannel_kernel::ObserveError),
@@ -46,9 +47,30 @@ impl NotYet {
     pub fn gave_way(&self) -> bool {
         matches!(self, Self::Observation(error) if error.gave_way())
     }
+
+    /// The same to be told.
+    pub fn finding(&self) -> Finding {
+        match self {
+            Self::NoWord(None) => Finding::new(Code::StoreAwaited, "lease store", self),
+            Self::NoLease(None) => Finding::new(Code::LeaseAwaited, "lease", self),
+            Self::NoWord(Some(trouble)) => (**trouble).clone().within("waiting for the lease store: ", ""),
+            Self::NoLease(Some(trouble)) => (**trouble).clone().within("waiting for a lease: ", ""),
+            Self::Config(fault) => (**fault).clone(),
+            Self::Underlay(none) => none.finding(),
+            Self::Backend(error) => error.finding(),
+            Self::Identity(error) => {
+                let cause = Some(error.to_string());
+                Finding::new(Code::NoRandomness, "hardware address", self).with_parts(cause, None)
+            }
+            Self::Observation(error) => {
+                let cause = Some(error.to_string());
+                Finding::new(Code::KernelUnreadable, &error.what, self).with_parts(cause, None)
+            }
+        }
+    }
 }
 
-fn because(trouble: &Option<String>) -> String {
+fn because(trouble: &Option<Box<Finding>>) -> String {
     trouble.as_ref().map(|trouble| format!(": {trouble}")).unwrap_or_default()
 }
 

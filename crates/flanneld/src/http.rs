@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use flannel_plan::underlay::without_interfaces;
+use flannel_plan::finding::Finding;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -43,9 +43,9 @@ pub struct Health {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Readiness {
     /// They can; the notes name what is wrong with single peers.
-    Ready(Vec<String>),
+    Ready(Vec<Finding>),
     /// They cannot, for these reasons.
-    NotReady(Vec<String>),
+    NotReady(Vec<Finding>),
 }
 
 impl Default for Readiness {
@@ -58,6 +58,8 @@ impl Health {
     /// Replaces what /readyz answers.
     pub fn set_readiness(&self, readiness: Readiness) {
         self.metrics.set_ready(matches!(readiness, Readiness::Ready(_)).into());
+        let (Readiness::Ready(findings) | Readiness::NotReady(findings)) = &readiness;
+        self.metrics.set_findings(findings.iter());
         *self.readiness.lock().unwrap_or_else(PoisonError::into_inner) = readiness;
     }
 
@@ -75,8 +77,11 @@ impl Readiness {
             }
         };
         // Go's body is one line without an end, and probes may compare it; where we add lines, each has its end.
-        let told = |line| if to == Source::Node { line } else { without_interfaces(line) };
-        let lines = more.iter().map(|line| format!("{}\n", told(line).replace('\n', " ")));
+        let told = |finding: &Finding| match to {
+            Source::Node => finding.text.replace('\n', " "),
+            Source::Stranger(_) => finding.outside().replace('\n', " "),
+        };
+        let lines = more.iter().map(|finding| told(finding) + "\n");
         let lines: String = lines.collect();
         let end = if lines.is_empty() { "" } else { "\n" };
         (status, format!("{first}{end}{lines}"))

@@ -27,7 +27,8 @@ impl InForce {
 
     /// What a store says, if it has a net-conf at all.
     pub fn of_store(snapshot: &Snapshot) -> Result<Self, NotYet> {
-        let config = snapshot.config.clone().map_err(|fault| NotYet::Config(fault.to_string()))?;
+        let config =
+            snapshot.config.clone().map_err(|fault| NotYet::Config(Box::new(fault.net_conf_finding())))?;
         Ok(Self { config, own: snapshot.own.as_deref().cloned() })
     }
 

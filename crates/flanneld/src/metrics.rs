@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use flannel_plan::finding::{Code, Finding};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric, text};
 use prometheus_client::metrics::counter::Counter;
@@ -38,11 +39,18 @@ pub struct Metrics {
     pub pulse: Pulse,
     // Labels are static texts so that no peer can make up series without end.
     reasons: Mutex<BTreeMap<&'static str, usize>>,
+    findings: Family<ByCode, Gauge>,
+    codes: Mutex<BTreeMap<Code, usize>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByReason {
     reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCode {
+    code: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -97,6 +105,8 @@ impl Default for Metrics {
             last_word: LastWord::default(),
             pulse: Pulse::default(),
             reasons: Mutex::default(),
+            findings: Family::default(),
+            codes: Mutex::default(),
             registry,
         };
         metrics.registered()
@@ -113,6 +123,7 @@ impl Metrics {
             "Nodes that are left out, by reason",
             self.ignored.clone(),
         );
+        registry.register("flannel_findings", "What is wrong on this node, by code", self.findings.clone());
         registry.register("flannel_repairs", "Objects that somebody else had broken", self.repairs.clone());
         registry.register(
             "flannel_rivals",
@@ -150,6 +161,16 @@ impl Metrics {
         known.extend(by_reason);
         for (reason, count) in known.iter() {
             self.ignored.get_or_create(&ByReason { reason }).set(whole(*count));
+        }
+    }
+
+    /// Tells what is wrong; a code that is not found again falls to 0.
+    pub fn set_findings<'a>(&self, findings: impl Iterator<Item = &'a Finding>) {
+        let mut known = self.codes.lock().unwrap_or_else(PoisonError::into_inner);
+        known.values_mut().for_each(|count| *count = 0);
+        findings.for_each(|finding| *known.entry(finding.code).or_default() += 1);
+        for (code, count) in known.iter() {
+            self.findings.get_or_create(&ByCode { code: code.as_str() }).set(whole(*count));
         }
     }
 
@@ -257,6 +278,9 @@ mod tests {
         metrics.set_peers(7);
         metrics.set_ignored(BTreeMap::from([("same subnet", 2), ("no address", 1)]));
         metrics.set_ignored(BTreeMap::from([("no address", 3)]));
+        let [gone, stays] = [Code::Overlap, Code::NotOnLink].map(|code| Finding::new(code, "x", "y"));
+        metrics.set_findings([&gone, &stays].into_iter());
+        metrics.set_findings([&stays, &stays].into_iter());
         metrics.count_repair("route");
         metrics.count_repair("route");
         metrics.count_change("link", "create");
@@ -267,6 +291,8 @@ mod tests {
         let expected = [
             &build,
             "flannel_changes_total{kind=\"link\",verb=\"create\"} 1",
+            "flannel_findings{code=\"FL-0408\"} 2",
+            "flannel_findings{code=\"FL-0505\"} 0",
             "flannel_lease_corrections_total 4",
             "flannel_peers 7",
             "flannel_peers_ignored{reason=\"no address\"} 3",

@@ -4,10 +4,11 @@
 //! at most. /readyz and `state.json` always have the present text.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::{Duration, Instant};
 
+use flannel_leases::Fault;
 use flannel_leases::rival::{Rival, Stand};
+use flannel_plan::finding::Finding;
 use flannel_plan::peers::IgnoredLease;
 use flannel_plan::state::Tier;
 
@@ -18,36 +19,6 @@ use crate::store_link::Word;
 /// The shortest time between two lines of the log about the same.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// Something that a person should know, and what it is about: a peer can change its mistakes as often as it likes, and
-/// they are still one and the same peer's.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Note {
-    /// The peer, file or object that it is about.
-    pub about: String,
-    /// What is to be known, as one sentence.
-    pub text: String,
-}
-
-impl Note {
-    /// A note about something that may give reason for others.
-    pub fn about(what: impl ToString, text: impl ToString) -> Self {
-        Self { about: what.to_string(), text: text.to_string() }
-    }
-}
-
-impl From<String> for Note {
-    /// A note that is about nothing else than what it says.
-    fn from(text: String) -> Self {
-        Self { about: text.clone(), text }
-    }
-}
-
-impl fmt::Display for Note {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
-    }
-}
-
 /// What was told in the log, about what, and when.
 #[derive(Debug, Default)]
 pub struct Told {
@@ -55,34 +26,36 @@ pub struct Told {
 }
 
 impl Told {
-    /// The notes that are to be told now. What is told once is not told again while it stands, and what changes, or goes
-    /// and comes, not within a minute.
-    pub fn news<'a>(&mut self, notes: &'a [Note], now: Instant) -> Vec<&'a Note> {
-        self.last.retain(|about, (at, _)| now < *at + PAUSE || notes.iter().any(|note| note.about == *about));
-        notes.iter().filter(|note| self.is_news(note, now)).collect()
+    /// The findings that are to be told now, each with what it is about. What is told once is not told again while it
+    /// stands, and what changes, or goes and comes, not within a minute.
+    pub fn news<'a>(&mut self, findings: &[(&str, &'a Finding)], now: Instant) -> Vec<&'a Finding> {
+        let stands = |about: &str| findings.iter().any(|(other, _)| *other == about);
+        self.last.retain(|about, (at, _)| now < *at + PAUSE || stands(about));
+        let news = findings.iter().filter(|(about, finding)| self.is_news(about, &finding.text, now));
+        news.map(|(_, finding)| *finding).collect()
     }
 
-    fn is_news(&mut self, note: &Note, now: Instant) -> bool {
-        let known = self.last.get(&note.about);
-        if known.is_some_and(|(at, text)| *text == note.text || now < *at + PAUSE) {
+    fn is_news(&mut self, about: &str, text: &str, now: Instant) -> bool {
+        let known = self.last.get(about);
+        if known.is_some_and(|(at, known)| known == text || now < *at + PAUSE) {
             return false;
         }
-        self.last.insert(note.about.clone(), (now, note.text.clone()));
+        self.last.insert(about.to_owned(), (now, text.to_owned()));
         true
     }
 }
 
-/// What a person should know of the last pass, the plan and the store.
-pub fn notes(settlement: Option<&Settlement>, planned: Option<&Planned>, word: &Word) -> Vec<Note> {
+/// What a person should know of the last pass, the plan and the store. A peer can change its mistakes as often as it
+/// likes, and they are still about one and the same object.
+pub fn notes(settlement: Option<&Settlement>, planned: Option<&Planned>, word: &Word) -> Vec<Finding> {
     let failed = settlement.into_iter().flat_map(|settlement| &settlement.failures);
     let failed = failed.filter(|trouble| trouble.key.tier() != Tier::Node);
-    let failed = failed.map(|trouble| Note::about(&trouble.key, &trouble.why));
-    let refused = planned.into_iter().flat_map(|planned| &planned.plan.refused).map(of_refusal);
-    let faults = word.snapshot.iter().flat_map(|snapshot| &snapshot.faults);
-    let faults = faults.map(|fault| Note::about(fault.file.display(), fault));
+    let failed = failed.map(|trouble| trouble.finding.clone());
+    let ignored = planned.into_iter().flat_map(|planned| &planned.plan.refused).map(IgnoredLease::finding);
+    let faults = word.snapshot.iter().flat_map(|snapshot| &snapshot.faults).map(Fault::finding);
     let unseen = settlement.into_iter().flat_map(|settlement| settlement.unseen.iter().cloned());
-    let rivals = rivals(word, Stand::Holds).map(|rival| Note::about(&rival.object, rival));
-    failed.chain(refused).chain(faults).chain(unseen.map(Note::from)).chain(rivals).collect()
+    let rivals = rivals(word, Stand::Holds).map(Rival::finding);
+    failed.chain(ignored).chain(faults).chain(unseen).chain(rivals).collect()
 }
 
 /// Those who claim to be this node, where it stands like that against them.
@@ -90,20 +63,13 @@ pub fn rivals(word: &Word, stand: Stand) -> impl Iterator<Item = &Rival> {
     word.rivals().filter(move |rival| rival.stand == stand)
 }
 
-/// By the subnet, which is the name that a lease has in every store: in etcd an owner is but an address.
-fn of_refusal(refusal: &IgnoredLease) -> Note {
-    match refusal.subnet {
-        Some(subnet) => Note::about(subnet, refusal),
-        None => Note::about(&refusal.owner, refusal),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn told(told: &mut Told, notes: &[(&str, &str)], now: Instant) -> Vec<String> {
-        let notes: Vec<_> = notes.iter().map(|(about, text)| Note::about(about, text)).collect();
+        let notes: Vec<_> = notes.iter().map(|(about, text)| (*about, Finding::unlisted(text))).collect();
+        let notes: Vec<_> = notes.iter().map(|(about, finding)| (*about, finding)).collect();
         told.news(&notes, now).into_iter().map(ToString::to_string).collect()
     }
 

@@ -4,10 +4,13 @@ use std::collections::BTreeSet;
 
 use flannel_kernel::{Failure, Kernel, ObserveError};
 use flannel_plan::desired::Plan;
+use flannel_plan::device_in_the_way::name_taken;
 use flannel_plan::diff::{Change, diff};
+use flannel_plan::finding::Finding;
 use flannel_plan::observation::Scope;
 use flannel_plan::ownership::{self, Observed};
-use flannel_plan::state::{Item, Key, Link, State, Tier};
+use flannel_plan::rules::found::Unreadable;
+use flannel_plan::state::{Item, Key, State, Tier};
 use tracing::debug;
 
 /// The last look only looks.
@@ -27,7 +30,7 @@ pub struct Settlement {
     /// What others put next to ours.
     pub foreign: Vec<Item>,
     /// Where nothing can be seen and nothing is wanted: something old may be left there.
-    pub unseen: Vec<String>,
+    pub unseen: Vec<Finding>,
     /// What still differs after the last look, whatever the reason.
     pub left: BTreeSet<Key>,
 }
@@ -37,22 +40,23 @@ pub struct Settlement {
 pub struct Trouble {
     /// The object.
     pub key: Key,
-    /// Why, in words, with a way out where one is known.
-    pub why: String,
+    /// What is wrong with it.
+    pub finding: Finding,
 }
 
 impl Settlement {
     /// Notes why some of what is planned is not even tried.
     fn note_unattainable(&mut self, planned: &State, observed: &Observed) {
-        let taken = ownership::obstacles(planned, observed).into_iter().map(name_taken);
+        let taken = ownership::obstacles(planned, observed).into_iter();
+        let taken = taken.map(|link| Trouble { key: Key::Link(link.name), finding: name_taken(link) });
         let unseen = ownership::unseen(planned, observed).into_iter();
         self.unseen = observed
             .unreadable
             .iter()
             .filter(|unreadable| !unreadable.hides_any(planned))
-            .map(ToString::to_string)
+            .map(Unreadable::finding)
             .collect();
-        for trouble in taken.chain(unseen.map(|(key, why)| Trouble { key, why })) {
+        for trouble in taken.chain(unseen.map(|(key, finding)| Trouble { key, finding })) {
             self.failures.retain(|known| known.key != trouble.key);
             self.failures.push(trouble);
         }
@@ -159,24 +163,15 @@ fn note(changes: &[Change], failures: Vec<Failure>, end: &mut Settlement) {
         end.done.push((change.key(), change.verb()));
     }
     let root_causes = failures.into_iter().filter(|failure| !follows(&failure.change, &failed));
-    end.failures.extend(root_causes.map(|failure| Trouble {
-        key: failure.change.key(),
-        why: match failure.why.hint() {
-            Some(hint) => format!("{}; {hint}", failure.why),
-            None => failure.why.to_string(),
-        },
+    end.failures.extend(root_causes.map(|failure| {
+        let key = failure.change.key();
+        Trouble { finding: failure.why.finding(&key), key }
     }));
 }
 
 /// Whether a change could only fail, because the device that it needs could not be made.
 fn follows(change: &Change, failed: &BTreeSet<Key>) -> bool {
     change.item().link().is_some_and(|link| failed.contains(&Key::Link(link)))
-}
-
-fn name_taken(link: &Link) -> Trouble {
-    let why =
-        format!("{link} is not ours: remove it with `ip link del {}`, or choose another VNI", link.name);
-    Trouble { key: Key::Link(link.name), why }
 }
 
 /// What was planned and is not even tried.

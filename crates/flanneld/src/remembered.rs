@@ -11,6 +11,7 @@ use std::{fs, io};
 use flannel_files::{MOST_BY_PROGRAM, Survives, folder_of};
 use flannel_leases::{Server, Snapshot};
 use flannel_plan::family::ByFamily;
+use flannel_plan::finding::{Code, Finding, texts};
 use flannel_plan::lease::Lease;
 use flannel_plan::peers::Newcomer;
 use flannel_plan::snapshot_file::{FORMAT, Kept, Recalled};
@@ -79,7 +80,7 @@ impl Remembered {
         let (_, path) =
             places.into_iter().flatten().filter_map(|path| Some((modified(path)?, path))).max()?;
         let told = read(path).inspect_err(|error| {
-            warn!(file = %path.display(), %error, "what the store said last cannot be read");
+            warn!(file = %path.display(), %error, code = %Code::MemoryLost, "what the store said last cannot be read");
         });
         let told = told.ok().filter(|told| told.format == FORMAT && self.of.may_be(&told.of))?;
         name_left_out(path, &told.peers.left_out);
@@ -143,11 +144,11 @@ impl Remembered {
         match self.refuge.take_if(|_| is_read_only(&error)) {
             Some(refuge) => {
                 let instead = refuge.display();
-                warn!(%file, %error, %instead, "what the store says does not outlast a reboot: it is kept elsewhere");
+                warn!(%file, %error, %instead, code = %Code::MemoryLost, "what the store says does not outlast a reboot: it is kept elsewhere");
                 self.file.move_to(refuge);
             }
             None => {
-                warn!(%file, %error, "what the store says cannot be kept: a start without the store will wait for it");
+                warn!(%file, %error, code = %Code::MemoryLost, "what the store says cannot be kept: a start without the store will wait for it");
             }
         }
     }
@@ -162,11 +163,11 @@ fn modified(path: &Path) -> Option<SystemTime> {
     fs::metadata(path).and_then(|found| found.modified()).ok()
 }
 
-fn name_left_out(file: &Path, left_out: &[String]) {
+fn name_left_out(file: &Path, left_out: &[Finding]) {
     if !left_out.is_empty() {
         let (file, named) = (file.display(), left_out.len().min(MOST_NAMED));
-        let names = left_out[..named].join("; ");
-        warn!(%file, left_out = left_out.len(), "leases are left out of what the store said last: {names}");
+        let names = texts(&left_out[..named]).join("; ");
+        warn!(%file, left_out = left_out.len(), code = %Code::LeaseUnreadable, "leases are left out of what the store said last: {names}");
     }
 }
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use flannel_leases as leases;
-use flannel_leases::rival::Stand;
+use flannel_leases::rival::{Rival, Stand};
 use flannel_plan::family::ByFamily;
+use flannel_plan::finding::{Code, Finding, texts};
 use flannel_plan::quoted::line;
 use flannel_plan::report::{NodeReport, Outcome, RepairLog};
 use flannel_plan::state::{Key, Tier};
@@ -21,7 +22,7 @@ use crate::culprits::{Culprits, Kinds, Suspects};
 use crate::damper::Damper;
 use crate::gather::NotYet;
 use crate::http::{Health, Readiness};
-use crate::notes::{Note, Told, notes, rivals};
+use crate::notes::{Told, notes, rivals};
 use crate::notify::{self, Supervisor};
 use crate::planned::Planned;
 use crate::reconcile::Settlement;
@@ -30,8 +31,6 @@ use crate::throttled_file::ThrottledFile;
 
 /// A repair that is shorter than this does not make a node unready: a probe must not act on a blink.
 const GRACE: Duration = Duration::from_secs(5);
-const WAITING_FOR_STORE: &str = "waiting for the lease store";
-const WAITING_FOR_LEASE: &str = "waiting for a lease";
 const REMEMBERED: &str =
     "the lease store has not been heard since this start: what it said before is in force";
 /// So many objects are named in one line of the log; the rest is counted.
@@ -51,7 +50,7 @@ pub struct Reporter {
     foreign: Vec<String>,
     standing: Standing,
     /// Why the store's net-conf is not followed, and what is wrong with the interface.
-    conditions: Vec<String>,
+    conditions: Vec<Finding>,
     /// The lease store, which may pass on how the node is.
     store: watch::Sender<leases::Readiness>,
     /// Who changes rules.
@@ -70,8 +69,8 @@ pub struct Pass {
 #[derive(Debug, Default)]
 struct Standing {
     ready: bool,
-    reasons: Vec<String>,
-    notes: Vec<String>,
+    reasons: Vec<Finding>,
+    notes: Vec<Finding>,
     trouble_since: Option<Instant>,
 }
 
@@ -115,16 +114,16 @@ impl Reporter {
     }
 
     /// Takes what a person should know of the net-conf and the interface as they are now.
-    pub fn tell_conditions(&mut self, conditions: Vec<String>) {
+    pub fn tell_conditions(&mut self, conditions: Vec<Finding>) {
         self.conditions = conditions;
     }
 
     /// Tells what a new plan leaves out, as far as the one before did not.
     pub fn tell_plan(&mut self, peers_before: Option<usize>, planned: &Planned) {
         let plan = &planned.plan;
-        let odd: BTreeSet<String> = plan.warnings.iter().cloned().collect();
-        odd.difference(&self.told).for_each(|line| warn!("{line}"));
-        self.told = odd;
+        let news = plan.warnings.iter().filter(|finding| !self.told.contains(&finding.text));
+        news.for_each(|finding| warn!(code = %finding.code, "{finding}"));
+        self.told = plan.warnings.iter().map(|finding| finding.text.clone()).collect();
         let mut ignored = BTreeMap::new();
         plan.refused.iter().for_each(|refusal| *ignored.entry(refusal.why.label()).or_default() += 1);
         self.health.metrics.set_ignored(ignored);
@@ -166,16 +165,19 @@ impl Reporter {
     }
 
     /// What a person should know as well, and was told in the log when it began.
-    fn old_news(&self, word: &Word, damper: &Damper) -> Vec<String> {
+    fn old_news(&self, word: &Word, damper: &Damper) -> Vec<Finding> {
         let who = |key: &Key| match key {
             Key::Rules(_) => self.suspects.accused(),
             _ => None,
         };
         let contested = damper.contested().map(|key| {
-            format!("{key}: {} keeps undoing it", who(key).unwrap_or_else(|| "something".to_owned()))
+            let who = who(key).unwrap_or_else(|| "something".to_owned());
+            Finding::new(Code::Contested, key, key).because(format!("{who} keeps undoing it"))
         });
-        let remembered = word.is_remembered.then(|| REMEMBERED.to_owned());
-        contested.chain(word.read_trouble.clone()).chain(remembered).collect()
+        let remembered =
+            word.is_remembered.then(|| Finding::new(Code::Remembered, "lease store", REMEMBERED));
+        let unread = word.read_trouble.as_deref().cloned();
+        contested.chain(unread).chain(remembered).collect()
     }
 
     /// Draws the sum of a pass.
@@ -186,18 +188,20 @@ impl Reporter {
         self.health.metrics.set_rivals(word.rivals().count(), word.corrections);
         let mut reasons = match &pass.result {
             Ok(settlement) => self.sum_up(settlement, pass.took, planned),
-            // The first moments: nothing is wrong, and what comes next is told anyway.
-            Err(NotYet::NoWord(None)) => vec![WAITING_FOR_STORE.to_owned()],
-            Err(NotYet::NoLease(None)) => vec![WAITING_FOR_LEASE.to_owned()],
-            Err(not_yet) => vec![not_yet.to_string()],
+            Err(not_yet) => vec![not_yet.finding()],
         };
-        let unknown = |line: &String| !reasons.iter().any(|reason| reason.contains(line));
-        reasons
-            .extend(rivals(word, Stand::Yields).map(ToString::to_string).filter(unknown).collect::<Vec<_>>());
+        for rival in rivals(word, Stand::Yields).map(Rival::finding) {
+            // A lease that is not had because of a rival names it already.
+            if !reasons.iter().any(|reason| (reason.code, &reason.object) == (rival.code, &rival.object)) {
+                reasons.push(rival);
+            }
+        }
         let mut notes = notes(pass.result.as_ref().ok(), planned, word);
-        notes.extend(self.conditions.iter().cloned().map(Note::from));
-        self.logged.news(&notes, clock::now()).iter().for_each(|note| warn!("{note}"));
-        let mut notes: Vec<String> = notes.into_iter().map(|note| note.text).collect();
+        let objects = notes.iter().map(|finding| (&*finding.object, finding));
+        let conditions = self.conditions.iter().map(|finding| (&*finding.text, finding));
+        let news = self.logged.news(&objects.chain(conditions).collect::<Vec<_>>(), clock::now());
+        news.iter().for_each(|finding| warn!(code = %finding.code, "{finding}"));
+        notes.extend(self.conditions.iter().cloned());
         notes.extend(planned.into_iter().flat_map(|planned| planned.plan.warnings.clone()));
         notes.extend(self.old_news(word, damper));
         self.note_announced(word);
@@ -223,11 +227,11 @@ impl Reporter {
         }
     }
 
-    fn sum_up(&mut self, settlement: &Settlement, took: Duration, planned: Option<&Planned>) -> Vec<String> {
+    fn sum_up(&mut self, settlement: &Settlement, took: Duration, planned: Option<&Planned>) -> Vec<Finding> {
         if !settlement.done.is_empty() {
             self.health.metrics.settled_in(took);
         }
-        let failures = harmless(settlement.failures.iter().map(|trouble| trouble.why.clone()).collect());
+        let failures = clean(settlement.failures.iter().map(|trouble| &trouble.finding.text));
         let before = self.outcome.as_ref().map(|outcome| (outcome.settled, outcome.failures.clone()));
         let outcome = Outcome {
             settled: settlement.left.is_empty(),
@@ -241,7 +245,7 @@ impl Reporter {
             self.state_file.touch();
         }
         self.outcome = Some(outcome);
-        let foreign = harmless(settlement.foreign.iter().map(ToString::to_string).collect());
+        let foreign = clean(settlement.foreign.iter());
         // Without a look, nothing is known of others.
         if foreign != self.foreign && settlement.looks > 0 {
             self.foreign = foreign;
@@ -251,7 +255,9 @@ impl Reporter {
     }
 
     /// Takes a stand on readiness; says whether it is new.
-    fn stand(&mut self, reasons: Vec<String>, notes: Vec<String>, grace: Duration) -> bool {
+    fn stand(&mut self, reasons: Vec<Finding>, notes: Vec<Finding>, grace: Duration) -> bool {
+        let harmless =
+            |findings: Vec<Finding>| findings.into_iter().map(Finding::harmless).collect::<Vec<_>>();
         let (reasons, notes) = (harmless(reasons), harmless(notes));
         let standing = &mut self.standing;
         let blink = |since: Instant| clock::now().duration_since(since) < grace;
@@ -281,13 +287,14 @@ impl Reporter {
             // is heard again takes a note away, which is news.
             true if word.is_remembered => leases::Readiness::Remembered,
             true => leases::Readiness::Ready,
-            false => leases::Readiness::NotReady(reasons.join("; ")),
+            false => leases::Readiness::NotReady(texts(reasons).join("; ")),
         });
         self.health.set_readiness(match ready {
             true => Readiness::Ready(notes.clone()),
             false => Readiness::NotReady(reasons.iter().chain(notes).cloned().collect()),
         });
-        let status = if *ready { "ready".to_owned() } else { format!("not ready: {}", reasons.join("; ")) };
+        let status =
+            if *ready { "ready".to_owned() } else { format!("not ready: {}", texts(reasons).join("; ")) };
         let words = [notify::Word::Status(&status), notify::Word::Ready];
         // Systemd is told READY once; later words of it change nothing.
         let words = if *ready { &words[..] } else { &words[..1] };
@@ -313,8 +320,9 @@ impl Reporter {
             pid: std::process::id(),
             written: unix_millis(),
             ready: self.standing.ready,
-            reasons: self.standing.reasons.clone(),
-            notes: self.standing.notes.clone(),
+            reasons: texts(&self.standing.reasons),
+            notes: texts(&self.standing.notes),
+            findings: self.standing.reasons.iter().chain(&self.standing.notes).cloned().collect(),
             announced: self.announced,
             outcome: self.outcome.clone(),
             repairs: Cow::Borrowed(self.repairs.all()),
@@ -324,7 +332,7 @@ impl Reporter {
             inputs: planned.map(|planned| Cow::Borrowed(&planned.inputs)),
         };
         if let Err(error) = self.state_file.write_if_due(|| Some(report())) {
-            warn!(file = %self.state_file.path().display(), %error, "cannot write the state report");
+            warn!(file = %self.state_file.path().display(), %error, code = %Code::ReportLost, "cannot write the state report");
         }
     }
 
@@ -337,12 +345,13 @@ impl Reporter {
     }
 }
 
-fn tell_standing(before: &Standing, ready: bool, reasons: &[String]) {
+fn tell_standing(before: &Standing, ready: bool, reasons: &[Finding]) {
     if reasons != before.reasons || before.ready && !ready {
-        reasons.iter().for_each(|reason| match reason.as_str() {
-            WAITING_FOR_STORE | WAITING_FOR_LEASE => debug!("{reason}"),
-            reason if ready => warn!("trouble: {reason}"),
-            reason => error!("not ready: {reason}"),
+        reasons.iter().for_each(|reason| match reason.code {
+            // The first moments: nothing is wrong, and what comes next is told anyway.
+            Code::StoreAwaited | Code::LeaseAwaited => debug!("{reason}"),
+            code if ready => warn!(%code, "trouble: {reason}"),
+            code => error!(%code, "not ready: {reason}"),
         });
     }
     if ready && !before.ready {
@@ -351,21 +360,21 @@ fn tell_standing(before: &Standing, ready: bool, reasons: &[String]) {
 }
 
 /// Lines that may quote strangers, for whoever reads them.
-fn harmless(lines: Vec<String>) -> Vec<String> {
-    lines.into_iter().map(|text| line(&text).to_string()).collect()
+fn clean(lines: impl Iterator<Item = impl ToString>) -> Vec<String> {
+    lines.map(|text| line(&text.to_string()).to_string()).collect()
 }
 
-fn why_not_wired(settlement: &Settlement) -> Vec<String> {
+fn why_not_wired(settlement: &Settlement) -> Vec<Finding> {
     if settlement.is_wired() {
         return Vec::new();
     }
     let failed = settlement.failures.iter().filter(|trouble| trouble.key.tier() == Tier::Node);
-    let reasons: Vec<String> = failed.map(|trouble| trouble.why.clone()).collect();
+    let reasons: Vec<Finding> = failed.map(|trouble| trouble.finding.clone()).collect();
     if !reasons.is_empty() {
         return reasons;
     }
     let left = settlement.left.iter().filter(|key| key.tier() == Tier::Node);
-    left.map(|key| format!("{key} is not as it should be")).collect()
+    left.map(|key| Finding::new(Code::Differs, key, format!("{key} is not as it should be"))).collect()
 }
 
 fn named(keys: &BTreeSet<Key>) -> String {

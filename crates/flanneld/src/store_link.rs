@@ -10,6 +10,7 @@ use flannel_leases::rival::{Stand, said};
 use flannel_leases::{LeaseStore, Readiness, Rival, Snapshot, StoreError};
 use flannel_plan::backoff::Backoff;
 use flannel_plan::config::NetworkConfig;
+use flannel_plan::finding::{Code, Finding};
 use flannel_plan::lease::Announcement;
 use tokio::sync::watch;
 use tracing::{info, warn};
@@ -46,9 +47,9 @@ pub struct Word {
     /// When it came.
     pub heard: Option<Instant>,
     /// Why the store cannot be read now.
-    pub read_trouble: Option<String>,
+    pub read_trouble: Option<Box<Finding>>,
     /// Why the store does not take our announcement now.
-    pub publish_trouble: Option<String>,
+    pub publish_trouble: Option<Box<Finding>>,
     /// Somebody who keeps changing what the store says of this node.
     pub fighter: Option<Rival>,
     /// How often the store had to be put right.
@@ -198,9 +199,9 @@ impl Link {
     }
 
     fn hear_trouble(&mut self, error: &StoreError) {
-        let trouble = error.to_string();
+        let trouble = Box::new(error.finding());
         if self.word.get().read_trouble.as_ref() != Some(&trouble) {
-            warn!(error = %trouble, "the lease store cannot be read; what is known stays in force");
+            warn!(error = %trouble, code = %trouble.code, "the lease store cannot be read; what is known stays in force");
         }
         self.word.change(|word| word.read_trouble = Some(trouble));
     }
@@ -225,8 +226,9 @@ impl Link {
         self.disown(origin);
         let Some(remembered) = self.remembered.take() else { return };
         let peers = remembered.peers.len();
-        let why = self.word.get().read_trouble.unwrap_or_else(|| "it has not answered yet".to_owned());
-        warn!(peers, "going on with what the lease store said before this start: {why}");
+        let why = self.word.get().read_trouble;
+        let why = why.map_or_else(|| "it has not answered yet".to_owned(), |trouble| trouble.text);
+        warn!(peers, code = %Code::Remembered, "going on with what the lease store said before this start: {why}");
         self.word.change(|word| {
             word.snapshot = Some(Arc::new(remembered));
             word.is_remembered = true;
@@ -295,9 +297,9 @@ impl Link {
                 publishing.retry.reset();
             }
             Err(error) => {
-                let trouble = error.to_string();
+                let trouble = Box::new(error.finding());
                 if self.word.get().publish_trouble.as_ref() != Some(&trouble) {
-                    warn!(error = %trouble, "no lease; trying again");
+                    warn!(error = %trouble, code = %trouble.code, "no lease; trying again");
                 }
                 self.word.change(|word| word.publish_trouble = Some(trouble));
                 publishing.retry.again();

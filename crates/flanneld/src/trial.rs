@@ -3,10 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use flannel_kernel::{ApplyError, Failure, Kernel};
+use flannel_kernel::{Failure, Kernel};
 use flannel_plan::backoff::Backoff;
 use flannel_plan::diff::Change;
-use flannel_plan::state::{Item, Link};
+use flannel_plan::finding::Finding;
+use flannel_plan::state::{Item, Key, Link};
 
 /// What a device that is only tried is called; the number of this process follows.
 const NAME: &str = "fltry";
@@ -23,12 +24,12 @@ pub struct Trial {
 #[derive(Debug)]
 enum Outcome {
     Made,
-    Failed { why: String, backoff: Backoff, again: Instant },
+    Failed { why: Finding, backoff: Backoff, again: Instant },
 }
 
 impl Trial {
     /// Why these devices cannot be made, if they cannot. What was found is believed, a failure only for a while.
-    pub fn failure(&mut self, devices: &[Link], kernel: &mut impl Kernel, now: Instant) -> Option<String> {
+    pub fn failure(&mut self, devices: &[Link], kernel: &mut impl Kernel, now: Instant) -> Option<Finding> {
         if self.devices != devices {
             *self = Self { devices: devices.to_vec(), outcome: None };
         }
@@ -38,10 +39,10 @@ impl Trial {
             Some(Outcome::Made) => None,
         };
         if let Some(mut backoff) = due {
-            let error = devices.iter().find_map(|device| attempt(device, kernel));
-            self.outcome = Some(error.map_or(Outcome::Made, |error| {
+            let why = devices.iter().find_map(|device| attempt(device, kernel));
+            self.outcome = Some(why.map_or(Outcome::Made, |why| {
                 let again = now + backoff.grow();
-                Outcome::Failed { why: in_words(&error), backoff, again }
+                Outcome::Failed { why, backoff, again }
             }));
         }
         match &self.outcome {
@@ -60,13 +61,14 @@ impl Trial {
 }
 
 /// Makes a device like this one and removes it: why that fails, in the words of the device that is meant.
-fn attempt(device: &Link, kernel: &mut impl Kernel) -> Option<ApplyError> {
+fn attempt(device: &Link, kernel: &mut impl Kernel) -> Option<Finding> {
     let in_its_place = |failure: Failure| match failure.change {
         Change::Create(_) => failure.why.of(device),
         _ => failure.why,
     };
     // What was not made is not there to be removed, either: the first failure is the reason.
-    kernel.apply(&changes(device)).into_iter().next().map(in_its_place)
+    let why = kernel.apply(&changes(device)).into_iter().next().map(in_its_place)?;
+    Some(why.finding(&Key::Link(device.name)))
 }
 
 /// With our mark on it: if this process dies in between, the next observation finds the device, and it is removed.
@@ -77,17 +79,11 @@ fn changes(device: &Link) -> [Change; 2] {
     [Change::Create(trial.clone()), Change::Remove(trial)]
 }
 
-fn in_words(error: &ApplyError) -> String {
-    match error.hint() {
-        Some(hint) => format!("{error}; {hint}"),
-        None => error.to_string(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use flannel_kernel::NetlinkError;
     use flannel_kernel::fake::Fake;
+    use flannel_plan::finding::Code;
     use flannel_plan::mac::Mac;
     use flannel_plan::observation::Observation;
     use flannel_plan::state::LinkKind;
@@ -107,7 +103,7 @@ mod tests {
         let trial_of = |device| changes(device)[0].key();
         kernel.refuses.insert(trial_of(&devices[0]), why.clone());
         let words = trial.failure(&devices, &mut kernel, now).unwrap();
-        assert!(words.contains("the kernel has no vxlan: `modprobe vxlan`"), "{words}");
+        assert_eq!(words.code, Code::KernelLacksBackend, "{words}");
         kernel.refuses.clear();
         assert_eq!(trial.failure(&devices, &mut kernel, now), Some(words.clone()), "believed for a while");
         kernel.refuses.insert(trial_of(&devices[0]), why);

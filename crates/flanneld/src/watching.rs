@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use flannel_kernel::firewall::rules::watch::RuleWatch;
 use flannel_kernel::watch::WatchError;
 use flannel_plan::backoff::Backoff;
+use flannel_plan::finding::Code;
 use tracing::{debug, warn};
 
 use crate::culprits::Culprits;
@@ -47,7 +48,7 @@ pub fn keep<E: Display>(
             failures.count(name);
             let (pause, is_new) = setback.after(begun.elapsed(), error.to_string());
             if is_new {
-                warn!(watch = name, %error, "{without} until the watch is back");
+                warn!(watch = name, %error, code = %Code::WatchFailed, "{without} until the watch is back");
             } else {
                 debug!(watch = name, %error, ?pause, "the watch failed again");
             }
@@ -55,7 +56,7 @@ pub fn keep<E: Display>(
         }
     };
     if let Err(error) = thread::Builder::new().name(name.into()).spawn(work) {
-        warn!(watch = name, %error, "{without}: there is no thread for it");
+        warn!(watch = name, %error, code = %Code::WatchFailed, "{without}: there is no thread for it");
     }
 }
 

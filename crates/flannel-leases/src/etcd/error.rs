@@ -106,6 +106,19 @@ pub enum EtcdError {
     Malformed(&'static str),
 }
 
+impl EtcdError {
+    /// What the sentence ends with, where that depends on the cause.
+    pub(crate) fn way_out(&self) -> &'static str {
+        match self {
+            Self::Tls { endpoint, reason } | Self::Refused { endpoint, reason, .. } => {
+                way_out(endpoint, reason)
+            }
+            Self::Away(faults) => ways_out(faults),
+            _ => "",
+        }
+    }
+}
+
 fn each(faults: &[(String, String)]) -> String {
     faults.iter().map(|(endpoint, why)| format!("{endpoint}: {why}")).collect::<Vec<_>>().join("; ")
 }

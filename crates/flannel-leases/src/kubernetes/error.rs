@@ -191,6 +191,15 @@ pub enum NoPodCidr {
 }
 
 impl KubernetesError {
+    /// What the sentence ends with, where that depends on the cause.
+    pub(crate) fn way_out(&self) -> &'static str {
+        match self {
+            Self::Unreachable { cause, .. } => way_out(cause),
+            Self::Refused { code, .. } => way_out_of_refusal(*code),
+            _ => "",
+        }
+    }
+
     /// The HTTP status of a refusal.
     pub(super) fn code(&self) -> Option<u16> {
         match self {

@@ -6,6 +6,7 @@ use crate::backend::BackendError;
 use crate::config::{NetworkConfig, VxlanConfig};
 use crate::desired::Draft;
 use crate::family::{ByFamily, Family};
+use crate::finding::{Code, Finding};
 use crate::inputs::Inputs;
 use crate::lease::BackendData;
 use crate::link_name::LinkName;
@@ -93,15 +94,18 @@ fn device_mtu(
     vxlan: &VxlanConfig,
     underlay: &Underlay,
     family: Family,
-) -> Result<(u32, Option<String>), BackendError> {
+) -> Result<(u32, Option<Finding>), BackendError> {
     let (link, nic) = (underlay.link, underlay.mtu);
     let wish = vxlan.mtu.unwrap_or(nic);
     let mtu = wish.min(nic).saturating_sub(overhead(family));
     if mtu < smallest_mtu(family) {
         return Err(BackendError::TooSmall { link, mtu: wish.min(nic) });
     }
-    let warning = format!("Backend.MTU {wish} is larger than the {nic} of {link}: {nic} is used");
-    Ok((mtu, (wish > nic).then_some(warning)))
+    let warning = || {
+        let text = format!("Backend.MTU {wish} is larger than the {nic} of {link}: {nic} is used");
+        Finding::new(Code::MtuTooLarge, link, text)
+    };
+    Ok((mtu, (wish > nic).then(warning)))
 }
 
 /// Whether every device would be large enough to carry IP.

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::finding::{Code, Finding};
 use crate::link_name::LinkName;
 use crate::mac::Mac;
 use crate::quoted::quoted;
@@ -60,6 +61,24 @@ pub enum Why {
 }
 
 impl Why {
+    /// Which finding it is.
+    pub fn code(&self) -> Code {
+        match self {
+            Self::OtherBackend(_) => Code::OtherBackend,
+            Self::OutsideNetwork(_) => Code::OutsideNetwork,
+            Self::OverlapsOurs(_) | Self::OverlapsPeer(..) => Code::LeaseOverlaps,
+            Self::Connected(..) | Self::CoversHost(_) => Code::Overlap,
+            Self::OurPublicAddress(_) => Code::SamePublicAddress,
+            Self::BadPublicAddress(_)
+            | Self::NoHostAddress(..)
+            | Self::PublicAddressInNetwork(_)
+            | Self::PublicAddressInSubnet(_) => Code::BadPublicAddress,
+            Self::OurMac(_) | Self::PeersMac(..) => Code::SameMac,
+            Self::BadDetail(_) | Self::NoFamily => Code::LeaseUnusable,
+            Self::NotOnLink(_) => Code::NotOnLink,
+        }
+    }
+
     /// The word for it in metrics.
     pub fn label(&self) -> &'static str {
         match self {
@@ -111,6 +130,15 @@ impl fmt::Display for Why {
             Self::NoFamily => write!(f, "it has no subnet and address of a family that this node speaks"),
             Self::NotOnLink(ip) => write!(f, "{ip} is not on this segment, and host-gw reaches no further"),
         }
+    }
+}
+
+impl IgnoredLease {
+    /// The same to be told. It is about the subnet, which is the name that a lease has in every store: in etcd an owner is
+    /// but an address.
+    pub fn finding(&self) -> Finding {
+        let object = self.subnet.map_or_else(|| self.owner.clone(), |subnet| subnet.to_string());
+        Finding::new(self.why.code(), object, self).with_parts(Some(self.why.to_string()), None)
     }
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::role::{Base, Role};
 use super::{Rule, System, TableId};
 use crate::family::Family;
+use crate::finding::{Code, Finding};
 use crate::state::{Item, State};
 
 /// What was found, and what could not be looked at.
@@ -53,6 +54,12 @@ impl Unreadable {
     pub fn unreadable(&self) -> Option<TableId> {
         let name = self.table.clone()?;
         Some(TableId { system: self.system, family: self.family, name })
+    }
+
+    /// The same to be told.
+    pub fn finding(&self) -> Finding {
+        let object = format!("rules of {} in {}", self.family, self.system);
+        Finding::new(Code::RulesUnreadable, object, self).with_parts(Some(self.why.clone()), None)
     }
 
     /// Whether it is about any table of a state.

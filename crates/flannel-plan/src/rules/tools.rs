@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{SourcePorts, System, TableId};
 use crate::family::{ByFamily, Family};
+use crate::finding::{Code, Finding};
 
 /// What this host can hold rules with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,27 +37,35 @@ pub struct Choice {
     /// Where.
     pub system: System,
     /// Why it is not what was asked for.
-    pub note: Option<String>,
+    pub note: Option<Finding>,
 }
+
+const NO_TOOLS_REMEDY: &str = "`modprobe nf_tables`, or install iptables, or run without --ip-masq and with --iptables-forward-rules=false";
 
 /// Neither of them is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "this host has neither nftables in its kernel nor an iptables program: \
-     `modprobe nf_tables`, or install iptables, or run without --ip-masq and with --iptables-forward-rules=false"
-)]
+#[error("this host has neither nftables in its kernel nor an iptables program: {NO_TOOLS_REMEDY}")]
 pub struct NoTools;
+
+impl NoTools {
+    /// The same to be told.
+    pub fn finding(&self) -> Finding {
+        Finding::new(Code::NoFirewall, "rules", self).with_parts(None, Some(NO_TOOLS_REMEDY.to_owned()))
+    }
+}
 
 impl Choice {
     /// The same, or our own tables of nftables where the programs of iptables cannot read a table that rules have to
     /// be in: another program wrote there, and it is not ours to clear.
     pub fn unless_unreadable(self, tables: &[TableId]) -> Self {
         let Some(table) = tables.first().filter(|table| table.system == self.system) else { return self };
-        let note = format!(
-            "iptables cannot read its table {table}, as another program wrote rules there by nftables: nftables is \
-             used; list it with `nft list table {table}`, and move what is not from iptables to a table of its own",
-            table = table.in_nft()
-        );
+        let (id, table) = (table, table.in_nft());
+        let cause = "as another program wrote rules there by nftables";
+        let text = format!("iptables cannot read its table {table}, {cause}: nftables is used");
+        let note = Finding::new(Code::RulesUnreadable, id, text).with_parts(Some(cause.to_owned()), None);
+        let note = note.or_do(format!(
+            "list it with `nft list table {table}`, and move what is not from iptables to a table of its own"
+        ));
         Self { system: System::Nftables, note: Some(note) }
     }
 }
@@ -78,7 +87,8 @@ impl Tools {
             }
             (_, None, None) => return Err(NoTools),
         };
-        Ok(Choice { system, note: note.map(str::to_owned) })
+        let finding = |text| Finding::new(Code::OtherFirewall, "EnableNFTables", text);
+        Ok(Choice { system, note: note.map(finding) })
     }
 
     /// How masquerade chooses ports in a system, unless the operator wants them kept.
@@ -123,7 +133,7 @@ mod tests {
         let table = TableId { system: System::IptablesNft, family: Family::V6, name: "nat".into() };
         let after = choice(System::IptablesNft).unless_unreadable(std::slice::from_ref(&table));
         assert_eq!(after.system, System::Nftables);
-        assert!(after.note.is_some_and(|note| note.contains("`nft list table ip6 nat`")));
+        assert!(after.note.is_some_and(|note| note.code == Code::RulesUnreadable));
         let legacy = choice(System::IptablesLegacy);
         assert_eq!(legacy.clone().unless_unreadable(&[table]), legacy);
         assert_eq!(choice(System::IptablesNft).unless_unreadable(&[]), choice(System::IptablesNft));

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use super::request::{is_link_local, public_option};
 use super::{Choice, Host, Situation, Underlay};
 use crate::family::{ByFamily, Family};
+use crate::finding::{Code, Finding};
 use crate::link_name::LinkName;
 use crate::mark::ALIAS_PREFIX;
 use crate::observation::{AddressFact, LinkFact, Observation};
@@ -41,8 +42,11 @@ impl Candidate {
         }
         let (underlay, why) = self.with_addresses(fact, situation).ok()?;
         let reasons = [format!("{}: {}", self.link, self.because)].into_iter().chain(why).collect();
-        let note = (!fact.link.up)
-            .then(|| format!("{} is down: no other node can be reached until it is up again", self.link));
+        let down = || {
+            Finding::new(Code::InterfaceLost, "interface", format!("{} is down", self.link))
+                .because("no other node can be reached until it is up again")
+        };
+        let note = (!fact.link.up).then(down);
         Some(Choice { underlay, reasons, note })
     }
 

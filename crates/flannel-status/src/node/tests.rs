@@ -63,6 +63,7 @@ fn a_node_as_it_should_be_is_ready_and_all_its_peers_are_ok() {
         ready: true,
         reasons: Vec::new(),
         notes: Vec::new(),
+        findings: Vec::new(),
         daemon: DaemonStatus {
             version: env!("CARGO_PKG_VERSION").into(),
             pid: 7,
@@ -150,11 +151,16 @@ fn what_the_daemon_knows_the_cause_of_is_told_in_its_words() {
     let mut evidence = evidence(&inputs, &mut kernel);
     evidence.report.ready = false;
     evidence.report.reasons = vec!["cannot create link flannel.1 up: no vxlan in this kernel".into()];
+    let known = Finding::new(Code::KernelLacksBackend, "link flannel.1", &evidence.report.reasons[0]);
+    evidence.report.findings = vec![known.clone()];
     let expected = [
         "cannot create link flannel.1 up: no vxlan in this kernel",
         "address 10.244.1.0/32 dev flannel.1 is missing",
     ];
-    assert_eq!(node_status(&evidence).reasons, expected);
+    let status = node_status(&evidence);
+    assert_eq!(status.reasons, expected);
+    let missing = Finding::new(Code::Differs, "address 10.244.1.0/32 dev flannel.1", expected[1]);
+    assert_eq!(status.findings, [known, missing]);
 }
 
 #[test]
@@ -230,6 +236,8 @@ fn repairs_and_fights_are_told_and_a_fight_only_once() {
     evidence.report.repairs = Cow::Owned(vec![repair.clone()]);
     evidence.report.contested = vec!["link flannel.1".into()];
     evidence.report.notes = vec!["link flannel.1: something keeps undoing it".into()];
+    evidence.report.findings =
+        vec![Finding::new(Code::Contested, "link flannel.1", &evidence.report.notes[0])];
     let status = node_status(&evidence);
     assert_eq!(status.repairs, [repair]);
     assert_eq!(status.contested, ["link flannel.1"]);
@@ -293,11 +301,13 @@ fn the_address_that_the_store_holds_is_told_beside_the_one_that_was_asked_for() 
 #[test]
 fn what_both_the_daemon_and_we_have_to_say_is_said_once() {
     let mut inputs = inputs(VXLAN, 2);
-    inputs.firewall.notes = vec!["cni0 is down".to_owned()];
+    let down = Finding::new(Code::BridgeBroken, "cni0", "cni0 is down");
+    inputs.firewall.notes = vec![down.clone()];
     let mut evidence = evidence(&inputs, &mut settled(&inputs));
     evidence.report.notes = vec!["cni0 is down".to_owned(), "leases/x.json holds no lease".to_owned()];
     if let Some(Ok(comparison)) = &mut evidence.comparison {
-        comparison.bridges = vec!["cni0 is down".to_owned(), "cni0 has an old gateway".to_owned()];
+        let old = Finding::new(Code::StaleGateway, "cni0", "cni0 has an old gateway");
+        comparison.bridges = vec![down, old];
     }
     let expected = ["cni0 is down", "leases/x.json holds no lease", "cni0 has an old gateway"];
     assert_eq!(node_status(&evidence).notes, expected);

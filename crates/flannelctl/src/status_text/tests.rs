@@ -1,6 +1,7 @@
 use std::borrow::Cow;
 
 use flannel_plan::family::{ByFamily, Family};
+use flannel_plan::finding::Finding;
 use flannel_plan::firewall::Firewall;
 use flannel_plan::report::Repair;
 use flannel_plan::rules::found::{RuleObservation, Unreadable};
@@ -78,7 +79,7 @@ fn rules_are_named_with_their_place_and_what_cannot_be_seen_is_noted() {
         system: Some(System::Nftables),
         source_ports: ByFamily { v4: Some(SourcePorts::Randomised), v6: None },
         untracked: vec![Family::V4],
-        notes: vec!["a word to the operator".to_owned()],
+        notes: vec![Finding::unlisted("a word to the operator")],
     };
     let mut kernel = settled(&inputs);
     let text = page(&node_status(&evidence(&inputs, &mut kernel)), Limits::USUAL);

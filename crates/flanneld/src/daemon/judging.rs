@@ -12,6 +12,7 @@ use flannel_plan::config_change::{Verdict, judge};
 use flannel_plan::desired;
 use flannel_plan::device_in_the_way::{in_the_way, untried};
 use flannel_plan::family::ByFamily;
+use flannel_plan::finding::{Code, Finding};
 use flannel_plan::firewall::Firewall;
 use flannel_plan::lease::Announcement;
 use flannel_plan::mac::Mac;
@@ -34,20 +35,17 @@ pub(super) struct Seen {
 
 /// The store's net-conf is not followed now.
 pub(super) struct Held {
-    /// Why, a line each.
-    lines: Vec<String>,
+    /// Why.
+    findings: Vec<Finding>,
     /// What the store should say of this node all the same: nothing, unless a lease is all that is missing.
     pub(super) wanted: Option<Box<Wanted>>,
 }
 
 impl Held {
     /// This node cannot follow it.
-    fn because(why: &str) -> Self {
-        Self::by_lines(vec![format!("{why}; this node cannot follow it, and the one before stays in force")])
-    }
-
-    fn by_lines(lines: Vec<String>) -> Self {
-        Self { lines, wanted: None }
+    fn because(why: Finding) -> Self {
+        let end = "; this node cannot follow it, and the one before stays in force";
+        Self { findings: vec![held(why, end)], wanted: None }
     }
 }
 
@@ -55,15 +53,20 @@ impl From<NotYet> for Held {
     fn from(why: NotYet) -> Self {
         match why {
             // What the host has is in the way of reading, and nobody's business.
-            NotYet::Underlay(none) => Self::because(&format!("{}; {}", none.why(), none.hint())),
-            why => Self::because(&why.to_string()),
+            NotYet::Underlay(none) => Self::because(none.brief_finding()),
+            why => Self::because(why.finding()),
         }
     }
 }
 
+/// What keeps the net-conf from being followed.
+fn held(why: Finding, end: &str) -> Finding {
+    why.as_code(Code::NetConfHeld).within("net-conf: ", end)
+}
+
 /// What a person should know of the net-conf and the interface while they are as they are.
-pub(super) fn conditions(held: Option<&Held>, choice: &Choice) -> Vec<String> {
-    let held = held.into_iter().flat_map(|held| &held.lines).map(|line| format!("net-conf: {line}"));
+pub(super) fn conditions(held: Option<&Held>, choice: &Choice) -> Vec<Finding> {
+    let held = held.into_iter().flat_map(|held| held.findings.iter().cloned());
     held.chain(choice.note.clone()).collect()
 }
 
@@ -145,28 +148,31 @@ impl<K: Kernel> Daemon<K> {
         let devices = backend::tunnels(&told.config, &self.parts.node, &choice.underlay, &macs);
         let devices = devices.map_err(NotYet::from)?;
         if let Some(device) = in_the_way(&devices, &scope, &seen.observation) {
-            return Err(Held::because(&device.to_string()));
+            return Err(Held::because(device.finding()));
         }
         let untried = untried(&devices, &scope, &seen.observation);
         if let Some(why) = self.trial.failure(&untried, &mut self.parts.kernel, now) {
-            return Err(Held::because(&why));
+            return Err(Held::because(why));
         }
         if told.own_lease(&announcement).is_none() {
-            let why = NotYet::NoLease(word.publish_trouble.clone());
-            let lines = vec![format!("{why}; the one before stays in force until then")];
+            let why = NotYet::NoLease(word.publish_trouble.clone()).finding();
+            let findings = vec![held(why, "; the one before stays in force until then")];
             let wanted = Wanted { announcement, config: told.config };
-            return Err(Held { lines, wanted: Some(Box::new(wanted)) });
+            return Err(Held { findings, wanted: Some(Box::new(wanted)) });
         }
-        consequences.iter().for_each(|line| warn!("net-conf: {line}"));
+        consequences.iter().for_each(|finding| warn!(code = %finding.code, "net-conf: {finding}"));
         Ok(told)
     }
 
     /// What it means for running pods; after a start nobody can tell any more.
-    fn consequences(&self, told: &InForce, before: &InForce) -> Result<Vec<String>, Held> {
+    fn consequences(&self, told: &InForce, before: &InForce) -> Result<Vec<Finding>, Held> {
         let Some(own) = before.own.as_ref().filter(|_| self.planned.is_some()) else { return Ok(Vec::new()) };
         match judge(&before.config, &told.config, &own.subnets) {
             Verdict::Follow(consequences) => Ok(consequences),
-            Verdict::Restart(lines) => Err(Held::by_lines(lines)),
+            Verdict::Restart(why) => {
+                let findings = why.into_iter().map(|why| held(why, "")).collect();
+                Err(Held { findings, wanted: None })
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use flannel_kernel::Kernel;
 use flannel_plan::diff::Change;
+use flannel_plan::finding::Code;
 use flannel_plan::ownership::Observed;
 use flannel_plan::state::Key;
 use tracing::warn;
@@ -54,7 +55,7 @@ fn repair(change: &Change, damper: &mut Damper, repairs: &mut BTreeSet<Key>, now
         Advice::Hold => return Admission::Held,
         Advice::Repair => {}
         Advice::RepairAndTell => {
-            warn!(object = %key, "something keeps undoing this object: it is put back once a second at most from now on");
+            warn!(object = %key, code = %Code::Contested, "something keeps undoing this object: it is put back once a second at most from now on");
         }
     }
     repairs.insert(key);

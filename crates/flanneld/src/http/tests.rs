@@ -55,6 +55,10 @@ fn get(address: SocketAddr, path: &str) -> (u16, String) {
     ask(address, &format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
 }
 
+fn findings<const N: usize>(lines: [&str; N]) -> Vec<Finding> {
+    lines.map(Finding::unlisted).into()
+}
+
 fn owned<const N: usize>(lines: [&str; N]) -> Vec<String> {
     lines.map(str::to_owned).into()
 }
@@ -90,11 +94,11 @@ fn readyz_says_in_its_first_line_what_go_says_and_why_in_the_next() {
     let cases = [
         (Readiness::Ready(vec![]), (200, "flanneld is ready")),
         (
-            Readiness::NotReady(owned(["no lease yet", "link flannel.1:\nno vxlan"])),
+            Readiness::NotReady(findings(["no lease yet", "link flannel.1:\nno vxlan"])),
             (503, "flanneld is not ready yet\nno lease yet\nlink flannel.1: no vxlan\n"),
         ),
         (
-            Readiness::Ready(owned(["peer 10.244.7.0/24: its address is ours"])),
+            Readiness::Ready(findings(["peer 10.244.7.0/24: its address is ours"])),
             (200, "flanneld is ready\npeer 10.244.7.0/24: its address is ours\n"),
         ),
     ];

@@ -4,12 +4,12 @@ use flannel_kernel::NetlinkError;
 use flannel_kernel::fake::Fake;
 use flannel_plan::desired::{self, plan};
 use flannel_plan::family::{ByFamily, Family};
+use flannel_plan::finding::{Code, texts};
 use flannel_plan::firewall::Firewall;
 use flannel_plan::inputs::Inputs;
 use flannel_plan::observation::{LinkFact, Observation};
-use flannel_plan::rules::found::Unreadable;
 use flannel_plan::rules::{SourcePorts, System, TableId};
-use flannel_plan::state::LinkKind;
+use flannel_plan::state::{Link, LinkKind};
 
 use super::*;
 
@@ -158,7 +158,8 @@ fn nothing_is_put_on_a_device_of_our_name_that_is_not_ours() {
     let end = settle_on(&mut kernel, &mut all);
     let why = "link flannel.1 up mac 02:00:00:00:00:e0 mtu 1500 bridge is not ours: \
                remove it with `ip link del flannel.1`, or choose another VNI";
-    assert_eq!(end.failures.first().map(|trouble| trouble.why.as_str()), Some(why));
+    let finding = &end.failures[0].finding;
+    assert_eq!((finding.code, finding.text.as_str()), (Code::DeviceInTheWay, why));
     assert!(!end.is_wired());
     assert_eq!((&kernel.now.links, &kernel.now.addresses), (&before.links, &before.addresses));
     assert!(kernel.now.routes.is_empty() && kernel.now.files.is_empty() && kernel.now.sysctls.is_empty());
@@ -237,9 +238,10 @@ fn what_cannot_be_looked_at_is_left_as_it_is_and_named() {
     let end = settle_rules(&mut kernel);
     assert!(!end.is_wired() && kernel.now.files.is_empty());
     assert_eq!(end.left, BTreeSet::from([rules_of("nat"), key_of("file")]));
-    let why = "rules iptables nat cannot be looked at: it is foggy";
-    assert_eq!(end.failures, [Trouble { key: rules_of("nat"), why: why.to_owned() }]);
-    assert_eq!(end.unseen, ["rules of IPv4 in iptables (legacy) cannot be looked at: it is foggy"]);
+    let text = "rules iptables nat cannot be looked at";
+    let finding = Finding::new(Code::RulesUnreadable, rules_of("nat"), text).because("it is foggy");
+    assert_eq!(end.failures, [Trouble { key: rules_of("nat"), finding }]);
+    assert_eq!(texts(&end.unseen), ["rules of IPv4 in iptables (legacy) cannot be looked at: it is foggy"]);
     kernel.now.rules.unreadable.clear();
     let end = settle_rules(&mut kernel);
     assert_eq!((kinds(&end.done), end.is_wired()), (vec!["rules", "file"], true));

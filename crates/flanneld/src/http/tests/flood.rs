@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use flannel_kernel::netns::{Namespace, run_inside, visit};
 
+use flannel_plan::underlay::{NoUnderlay, RejectedCandidate};
+
 use super::*;
 
 const NODE: &str = "10.9.0.1";
@@ -118,9 +120,17 @@ impl Drop for Stop<'_> {
 fn only_the_node_itself_is_told_which_interfaces_it_has() {
     on_a_node(|beside| {
         let health = Arc::<Health>::default();
+        let (candidate, reason) =
+            ("--iface=eth9".to_owned(), "the host has no interface of this name".to_owned());
+        let none = NoUnderlay {
+            refused: vec![RejectedCandidate { candidate, reason }],
+            present: vec!["lo up 127.0.0.1/8".to_owned(), "eth0 up 10.9.0.1/16".to_owned()],
+            hint: "name an interface".to_owned(),
+        };
         let list = "no network interface can carry the pod network: --iface=eth9: the host has no interface of \
                     this name (the host has lo up 127.0.0.1/8; eth0 up 10.9.0.1/16); name an interface";
-        health.set_readiness(Readiness::NotReady(owned([list, "no lease yet"])));
+        let findings = vec![none.finding(), Finding::unlisted("no lease yet")];
+        health.set_readiness(Readiness::NotReady(findings));
         let port = start_at("0.0.0.0:0".parse().unwrap(), LIMITS, health).port();
         let address: SocketAddr = format!("{NODE}:{port}").parse().unwrap();
         let first = "flanneld is not ready yet";
