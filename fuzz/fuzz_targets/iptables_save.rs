@@ -10,8 +10,8 @@ use flannel_plan::rules::edit::{applied, edits};
 use flannel_plan::rules::explain::{Packet, explain_snat};
 use flannel_plan::rules::iptables::{saved, script};
 use flannel_plan::rules::observed::{RuleScope, observed_table};
-use flannel_plan::rules::translated::translation_of;
 use flannel_plan::rules::spec::{PodNet, Spec, desired};
+use flannel_plan::rules::translated::translation_of;
 use flannel_plan::rules::{RuleTable, SourcePorts, System};
 use libfuzzer_sys::fuzz_target;
 

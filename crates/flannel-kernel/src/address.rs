@@ -66,7 +66,7 @@ pub(crate) fn read_mention(message: &Received) -> Option<u32> {
     if is_link_local { None } else { number(&header[4..]) }
 }
 
-fn read(message: &Received, names: &Names) -> Option<AddressFact> {
+pub(crate) fn read(message: &Received, names: &Names) -> Option<AddressFact> {
     let (header, attributes) = message.split::<8>()?;
     let (length, mut flags) = (header[1], u32::from(header[2]));
     let (mut local, mut other): (Option<IpAddr>, _) = (None, None);

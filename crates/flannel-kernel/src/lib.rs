@@ -15,6 +15,8 @@ mod error;
 pub mod fake;
 pub mod file;
 pub mod firewall;
+#[doc(hidden)]
+pub mod fuzz;
 mod link;
 mod linux;
 mod listener;

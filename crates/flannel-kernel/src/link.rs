@@ -17,7 +17,7 @@ use crate::netlink::{Attributes, NetlinkError, Outbox, Received, Socket, Writer,
 use crate::vxlan;
 
 /// A device whose device below is known by number only.
-struct Found {
+pub(crate) struct Found {
     fact: LinkFact,
     parent: u32,
 }
@@ -166,7 +166,7 @@ pub(crate) fn read_name(message: &Received) -> Option<(u32, LinkName)> {
     Some((number(&header[4..])?, text(name).parse().ok()?))
 }
 
-fn read(message: &Received) -> Option<Found> {
+pub(crate) fn read(message: &Received) -> Option<Found> {
     if message.kind != RTM_NEWLINK {
         return None;
     }

@@ -113,7 +113,7 @@ fn header(family: u8, link: u32, state: u16, flags: u8) -> [u8; 12] {
     [family, 0, 0, 0, a, b, c, d, e, f, flags, 0]
 }
 
-fn read_neighbour(message: &Received, (link, name): Device) -> Option<Neighbour> {
+pub(crate) fn read_neighbour(message: &Received, (link, name): Device) -> Option<Neighbour> {
     let mention = read_mention(message)?;
     if mention.link != link || mention.fdb || !mention.permanent {
         return None;

@@ -204,7 +204,7 @@ fn kind_of(kind: u8) -> RouteKind {
     }
 }
 
-fn read_fact(message: &Received, names: &Names, family: u8) -> Option<RouteFact> {
+pub(crate) fn read_fact(message: &Received, names: &Names, family: u8) -> Option<RouteFact> {
     let mention = read_mention(message)?;
     // Without IPv6 in the kernel the question is answered with the routes of another family.
     if message.payload.first() != Some(&family) || is_local_business(mention.destination) {

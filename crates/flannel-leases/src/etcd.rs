@@ -6,6 +6,8 @@
 mod claim;
 mod client;
 mod error;
+#[doc(hidden)]
+pub mod fuzz;
 mod holding;
 mod keeper;
 mod keys;

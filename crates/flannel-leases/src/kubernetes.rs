@@ -14,6 +14,8 @@ mod error;
 #[cfg(test)]
 mod fake;
 mod follow;
+#[doc(hidden)]
+pub mod fuzz;
 mod identity;
 mod kubeconfig;
 mod list;

@@ -58,6 +58,11 @@ impl Proxies {
         }
     }
 
+    /// For tests: one for every server but these.
+    pub(crate) fn named(https: &str, exempt: &str) -> Self {
+        Self { https: Some(https.to_owned()), http: None, exempt: exempt.to_owned() }
+    }
+
     /// The proxy for a server, if one is for it.
     pub(crate) fn way_to(&self, tls: bool, host: &str, port: u16) -> Result<Option<Proxy>, ProxyError> {
         let (variable, named) = if tls { ("HTTPS_PROXY", &self.https) } else { ("HTTP_PROXY", &self.http) };

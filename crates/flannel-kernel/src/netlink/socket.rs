@@ -306,7 +306,9 @@ pub(crate) fn refusal(message: &Received) -> Option<NetlinkError> {
     if code >= 0 {
         return None;
     }
-    Some(NetlinkError { errno: Errno::from_raw_os_error(-code), message: words(message) })
+    // The kernel has numbers up to 4095; the library takes no others.
+    let errno = if code >= -4095 { Errno::from_raw_os_error(-code) } else { Errno::INVAL };
+    Some(NetlinkError { errno, message: words(message) })
 }
 
 /// What the kernel said beside the error number.

@@ -71,7 +71,7 @@ fn whole(keys: &Keys) -> Vec<RequestOp> {
     vec![op(Operation::Range(config)), op(Operation::Range(leases))]
 }
 
-fn whole_read(answer: TxnResponse) -> Result<WholeRead, EtcdError> {
+pub(super) fn whole_read(answer: TxnResponse) -> Result<WholeRead, EtcdError> {
     let ranges = answer.responses.into_iter().filter_map(|response| match response.outcome {
         Some(Outcome::Range(range)) => Some(range.kvs),
         _ => None,

@@ -101,7 +101,7 @@ impl Watch {
     }
 }
 
-fn judged(answer: Result<Option<WatchResponse>, Status>, is_young: bool) -> Heard {
+pub(super) fn judged(answer: Result<Option<WatchResponse>, Status>, is_young: bool) -> Heard {
     let cut = |why| Heard::Ended(Ending { why, is_said: false, is_young });
     match answer {
         Ok(Some(answer)) if answer.compact_revision != 0 => Heard::ReadAgain,

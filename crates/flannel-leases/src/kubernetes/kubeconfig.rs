@@ -20,7 +20,7 @@ pub(super) fn read(path: &Path, url: Option<&str>) -> Result<Access, KubernetesE
     parse(&text, folder, url.map(str::parse).transpose()?).map_err(wrong)
 }
 
-fn parse(text: &str, folder: &Path, url: Option<Server>) -> Result<Access, String> {
+pub(super) fn parse(text: &str, folder: &Path, url: Option<Server>) -> Result<Access, String> {
     // The reader's own message quotes nothing of the text, which holds secrets.
     let documents = YamlLoader::load_from_str(text).map_err(|cause| format!("it is not YAML: {cause}"))?;
     let document = documents.first().ok_or("it is empty")?;
