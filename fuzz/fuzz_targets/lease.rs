@@ -3,6 +3,7 @@
 #![no_main]
 
 use flannel_plan::backend::{self, vxlan};
+use flannel_plan::claim::Identity;
 use flannel_plan::lease::{Announcement, BackendData, subnet_key, subnets_from_key};
 use libfuzzer_sys::fuzz_target;
 
@@ -15,12 +16,12 @@ fuzz_target!(|text: &str| {
     if let Ok(announcement) = Announcement::from_etcd(key, value) {
         let again = announcement.to_etcd().expect("what was read can be written");
         assert_eq!(Announcement::from_etcd(key, &again).expect("and read"), announcement, "{again}");
-        backend::macs(&announcement);
+        backend::identity(&announcement);
     }
     if let Ok(Some(detail)) = BackendData::from_json(value) {
         let again = BackendData::from_json(detail.as_str()).expect("compact JSON is JSON");
         assert_eq!(again.as_ref(), Some(&detail));
-        if let Ok(mac) = vxlan::peer_mac(&detail) {
+        if let Ok(Identity::Mac(mac)) = vxlan::identity(&detail) {
             assert!(mac.is_unicast(), "{mac}");
         }
     }

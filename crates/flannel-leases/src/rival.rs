@@ -47,9 +47,8 @@ impl fmt::Display for Rival {
 /// What somebody says of itself, in words that hold nothing but addresses.
 pub fn said(announcement: &Announcement) -> String {
     let public = announcement.public.iter().map(|(_, address)| address.to_string());
-    let macs = backend::macs(announcement);
-    let macs = macs.iter().map(|(_, mac)| format!("MAC {mac}"));
-    let words: Vec<String> = public.chain(macs).collect();
+    let identity = backend::identity(announcement);
+    let words: Vec<String> = public.chain(identity.iter().map(|(_, one)| one.to_string())).collect();
     if words.is_empty() { "no address".to_owned() } else { words.join(", ") }
 }
 

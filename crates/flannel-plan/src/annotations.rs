@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 
+use crate::backend::is_annotated;
 use crate::family::{ByFamily, Family};
 use crate::lease::{Announcement, BackendData, BackendDataError};
 use crate::quoted::{is_name, quoted};
@@ -128,33 +129,17 @@ pub fn to_annotations(
     for family in Family::BOTH {
         let detail = announcement.detail.get(family);
         let public = overwrite.get(family).or(announcement.public.get(family)).copied();
-        if let Some(public) = published_address(&announcement.backend, family, detail, public) {
+        let address = match family {
+            Family::V4 => Some(public.unwrap_or(family.unspecified())),
+            Family::V6 => public,
+        };
+        if let Some(public) = address.filter(|_| is_annotated(&announcement.backend, family, detail)) {
             let detail = detail.map_or("null", BackendData::as_str);
             annotations.insert(prefix.key(detail_suffix(family)), detail.to_owned());
             annotations.insert(prefix.key(public_suffix(family)), public.to_string());
         }
     }
     annotations
-}
-
-/// Go writes the v4 pair also where there is no IPv4, with the address 0.0.0.0, unless the backend is vxlan;
-/// the v6 pair only for backends that know IPv6, and for tunnels only with their data.
-fn published_address(
-    backend: &str,
-    family: Family,
-    detail: Option<&BackendData>,
-    public: Option<IpAddr>,
-) -> Option<IpAddr> {
-    let is_published = match (family, backend) {
-        (_, "vxlan") | (Family::V6, "wireguard") => detail.is_some(),
-        (Family::V6, backend) => matches!(backend, "host-gw" | "extension"),
-        (Family::V4, _) => true,
-    };
-    let address = match family {
-        Family::V4 => Some(public.unwrap_or(family.unspecified())),
-        Family::V6 => public,
-    };
-    address.filter(|_| is_published)
 }
 
 /// Whether flannel runs on the node, and keeps its lease there.

@@ -3,7 +3,6 @@
 //! Takes the text, gives a [`NetworkConfig`] that needs no further check or the list of [`ConfigFaults`].
 //! The defaults and limits are those of Go flannel's etcd mode, written once for both families.
 
-mod backend;
 mod faults;
 pub(crate) mod fields;
 mod non_masquerade_cidrs;
@@ -14,13 +13,12 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+pub use crate::backend::Backend;
+pub use crate::backend::vxlan::{DEFAULT_VXLAN_PORT, VxlanConfig};
 use crate::family::{ByFamily, Family};
 pub use faults::{ConfigFault, ConfigFaults};
 use fields::{Fields, Noted};
 use pod_network::Stated;
-
-/// The UDP port that Linux gives a vxlan device when nobody chooses one, and so that of Go flannel.
-pub const DEFAULT_VXLAN_PORT: u16 = 8472;
 
 /// A net-conf that has been checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,37 +61,6 @@ impl PodNetwork {
     }
 }
 
-/// How packets get from node to node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Backend {
-    /// An Ethernet tunnel over UDP.
-    Vxlan(VxlanConfig),
-    /// Plain routes between nodes of one segment.
-    HostGw,
-    /// A lease and nothing else.
-    Alloc,
-    /// A backend of Go flannel that this version does not have; by its name.
-    Missing(String),
-}
-
-/// The settings of the vxlan backend.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VxlanConfig {
-    /// The network number in every packet.
-    pub vni: u32,
-    /// The UDP port of every node.
-    pub port: u16,
-    /// The MTU below the tunnel, where it is not the device's own.
-    pub mtu: Option<u32>,
-    /// Whether packets carry the group policy extension.
-    pub gbp: bool,
-    /// Whether devices learn forwarding entries from packets.
-    pub learning: bool,
-    /// Whether peers on the same segment are reached without the tunnel.
-    pub direct_routing: bool,
-}
-
 /// Turns what is said of one family into its pod network.
 type Check = fn(&mut Fields<'_>, Stated) -> Result<PodNetwork, Noted>;
 
@@ -129,7 +96,7 @@ impl NetworkConfig {
         }
         let nftables = fields.flag("EnableNFTables", false);
         let non_masquerade_cidrs = non_masquerade_cidrs::read(&mut fields);
-        let backend = backend::read(&mut fields, &families);
+        let backend = Backend::read(&mut fields, &families);
         match (backend, fields.into_faults()) {
             (Ok(backend), faults) if faults.is_empty() => {
                 Ok(Self { networks, nftables, non_masquerade_cidrs, backend })

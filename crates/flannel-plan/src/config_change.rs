@@ -4,7 +4,7 @@
 use ipnet::IpNet;
 
 use crate::allocate::fits;
-use crate::config::{Backend, NetworkConfig, PodNetwork};
+use crate::config::{NetworkConfig, PodNetwork};
 use crate::family::{ByFamily, Family};
 use crate::finding::{Code, Finding};
 
@@ -32,7 +32,7 @@ pub fn judge(old: &NetworkConfig, new: &NetworkConfig, own: &ByFamily<IpNet>) ->
         })
         .collect();
     if obstacles.is_empty() {
-        Verdict::Follow(consequences(&old.backend, &new.backend))
+        Verdict::Follow(old.backend.consequences(&new.backend))
     } else {
         Verdict::Restart(obstacles)
     }
@@ -48,23 +48,6 @@ fn left_behind(subnet: IpNet, old: &PodNetwork, new: Option<&PodNetwork>) -> Opt
         let PodNetwork { subnet_len, subnet_min, subnet_max, .. } = new;
         format!("subnets are now /{subnet_len} from {subnet_min} to {subnet_max}")
     })
-}
-
-fn consequences(old: &Backend, new: &Backend) -> Vec<Finding> {
-    const OUT_OF_REACH: &str = "nodes that have not followed yet are out of reach until they do";
-    let changed = |code, what: &str| Finding::new(code, "net-conf", format!("{what} changed"));
-    let mtu =
-        || changed(Code::PodMtu, "the MTU").because("pods that run keep theirs until they are started anew");
-    match (old, new) {
-        (Backend::Vxlan(old), Backend::Vxlan(new)) => {
-            let tunnel = || changed(Code::OtherBackend, "the tunnel").because(OUT_OF_REACH);
-            let has_new_tunnel = (old.vni, old.port, old.gbp) != (new.vni, new.port, new.gbp);
-            let mtu = (old.mtu != new.mtu).then(mtu);
-            mtu.into_iter().chain(has_new_tunnel.then(tunnel)).collect()
-        }
-        (old, new) if old == new => Vec::new(),
-        _ => vec![changed(Code::OtherBackend, "the backend").because(OUT_OF_REACH)],
-    }
 }
 
 #[cfg(test)]

@@ -4,19 +4,13 @@
 //! peers one that changes is found in a fraction of a millisecond.
 
 use std::cmp::Ordering;
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use ipnet::IpNet;
-
-use crate::backend;
-use crate::config::Backend;
+use crate::claim::Claim;
 use crate::desired::{self, Draft, Plan};
 use crate::diff::{Change, diff};
-use crate::family::{ByFamily, Family, overlap};
 use crate::inputs::Inputs;
 use crate::lease::Lease;
-use crate::mac::Mac;
 use crate::peers::Why;
 use crate::state::{Item, State};
 
@@ -46,16 +40,16 @@ pub fn of_peers(plan: &Plan, inputs: &Inputs, peers: &[Arc<Lease>]) -> Option<De
         return None;
     }
     let Difference { gone, come } = Difference::of(&inputs.peers, peers)?;
-    let claims: Vec<_> = gone.iter().chain(&come).map(|lease| Claims::of(lease)).collect();
+    let claims: Vec<Claim> = gone.iter().chain(&come).flat_map(|lease| Claim::of_lease(lease)).collect();
+    let is_claimed = |claim: Claim| claims.iter().any(|own| own.meets(&claim));
     let stays = |lease: &Arc<Lease>| !come.iter().any(|new| Arc::ptr_eq(new, lease));
-    let clashes = |lease: &Arc<Lease>| claims.iter().any(|claims| claims.clash_with(lease));
+    let clashes = |lease: &Arc<Lease>| Claim::of_lease(lease).any(is_claimed);
     if !is_told_by_objects(plan, inputs) && peers.iter().any(|lease| clashes(lease) && stays(lease)) {
         return None;
     }
     let (gone, come) = (alone(inputs, &gone)?, alone(inputs, &come)?);
     let stays = |item: &Item| gone.desired.get(&item.key()).is_none();
-    let is_claimed = |item: &Item| claims.iter().any(|claims| claims.include(item));
-    if plan.desired.iter().any(|item| is_claimed(item) && stays(item)) {
+    if plan.desired.iter().any(|item| Claim::of_item(item).any(is_claimed) && stays(item)) {
         return None;
     }
     let peers = (plan.peers + come.peers).checked_sub(gone.peers)?;
@@ -89,53 +83,9 @@ fn is_about_others(why: &Why) -> bool {
     matches!(why, Why::OverlapsPeer(..) | Why::PeersMac(..))
 }
 
-/// Whether all that leases claim is found in their objects, which is sooner looked through. Leases that are ignored
-/// have none, and those of peers on the same segment name no hardware address.
+/// Whether all that leases claim is found in their objects, which is sooner looked through; ignored leases have none.
 fn is_told_by_objects(plan: &Plan, inputs: &Inputs) -> bool {
-    let direct = matches!(&inputs.config.backend, Backend::Vxlan(vxlan) if vxlan.direct_routing);
-    plan.refused.is_empty() && !direct
-}
-
-/// What a lease claims for itself alone.
-struct Claims<'a> {
-    lease: &'a Lease,
-    macs: ByFamily<Mac>,
-}
-
-impl<'a> Claims<'a> {
-    fn of(lease: &'a Lease) -> Self {
-        Self { lease, macs: backend::macs(&lease.announcement) }
-    }
-
-    /// Whether an object is made of something that is claimed.
-    fn include(&self, item: &Item) -> bool {
-        match item {
-            Item::Route(route) => {
-                let mut subnets = self.lease.subnets.iter();
-                subnets.any(|(_, subnet)| overlap(*subnet, route.destination)) || self.is_public(route.via)
-            }
-            Item::Fdb(entry) => self.is_mac(entry.mac) || self.is_public(entry.destination),
-            _ => false,
-        }
-    }
-
-    /// Whether another lease claims a part of the same.
-    fn clash_with(&self, other: &Lease) -> bool {
-        let subnets = &self.lease.subnets;
-        let overlaps =
-            |(family, other): (Family, &IpNet)| subnets.get(family).is_some_and(|own| overlap(*own, *other));
-        other.subnets.iter().any(overlaps)
-            || other.announcement.public.iter().any(|(_, public)| self.is_public(Some(*public)))
-            || backend::macs(&other.announcement).iter().any(|(_, mac)| self.is_mac(*mac))
-    }
-
-    fn is_mac(&self, mac: Mac) -> bool {
-        self.macs.iter().any(|(_, own)| *own == mac)
-    }
-
-    fn is_public(&self, address: Option<IpAddr>) -> bool {
-        self.lease.announcement.public.iter().any(|(_, public)| Some(*public) == address)
-    }
+    plan.refused.is_empty() && inputs.config.backend.has_claims_in_objects()
 }
 
 /// What two lists of leases in the order of their subnets do not share.

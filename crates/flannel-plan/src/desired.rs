@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{self, BackendError, BackendKind, host_gw, vxlan};
-use crate::config::{Backend, NetworkConfig};
+use crate::backend::{self, BackendError};
+use crate::config::NetworkConfig;
 use crate::family::ByFamily;
 use crate::finding::Finding;
 use crate::firewall;
@@ -74,12 +74,8 @@ impl From<Draft> for Plan {
 /// Decides what this node should look like.
 pub fn plan(inputs: &Inputs) -> Result<Plan, BackendError> {
     let mut plan = Draft::default();
-    let mtu = match &inputs.config.backend {
-        Backend::Vxlan(settings) => vxlan::node(settings, inputs, &mut plan)?,
-        Backend::HostGw => host_gw::check(&inputs.underlay).map(|()| inputs.underlay.mtu)?,
-        Backend::Alloc => inputs.underlay.mtu,
-        Backend::Missing(name) => return Err(BackendError::Missing(name.clone())),
-    };
+    backend::check(&inputs.config, &inputs.underlay)?;
+    let mtu = backend::add_node(inputs, &mut plan);
     add_peers(inputs, inputs.peers.iter().map(|lease| &**lease), &mut plan);
     add_firewall(inputs, &mut plan);
     plan.put(Item::File(Box::new(subnet_file(inputs, mtu))));
@@ -88,7 +84,7 @@ pub fn plan(inputs: &Inputs) -> Result<Plan, BackendError> {
 
 /// Adds what some of the peers need.
 pub fn add_peers<'a>(inputs: &'a Inputs, leases: impl Iterator<Item = &'a Lease>, plan: &mut Draft) {
-    if BackendKind::of(&inputs.config.backend) == BackendKind::Alloc {
+    if inputs.config.backend.lease_name().is_empty() {
         return;
     }
     let judged = peers::judge(inputs, leases);
@@ -96,11 +92,7 @@ pub fn add_peers<'a>(inputs: &'a Inputs, leases: impl Iterator<Item = &'a Lease>
     plan.refused = judged.refused;
     plan.newcomers = judged.newcomers;
     plan.warnings.extend(judged.warnings);
-    match &inputs.config.backend {
-        Backend::Vxlan(settings) => vxlan::peers(settings, inputs, &judged.peers, plan),
-        Backend::HostGw => host_gw::peers(inputs, &judged.peers, plan),
-        Backend::Alloc | Backend::Missing(_) => {}
-    }
+    backend::add_peers(inputs, &judged.peers, plan);
 }
 
 fn add_firewall(inputs: &Inputs, plan: &mut Draft) {
@@ -121,18 +113,17 @@ fn subnet_file(inputs: &Inputs, mtu: u32) -> File {
 
 /// What to look at for a configuration, rules apart; `earlier` are pod networks that this instance served before.
 pub fn scope(node: &NodeOptions, config: &NetworkConfig, own: &ByFamily<IpNet>, earlier: &[IpNet]) -> Scope {
-    let links = backend::links(config);
     let mut networks: Vec<IpNet> = config.networks.iter().map(|(_, pods)| pods.network).collect();
     networks.extend(earlier.iter().filter(|net| !networks.contains(net)).copied().collect::<Vec<_>>());
     Scope {
         instance: node.mark(config),
         former: node.former.clone(),
-        links: links.iter().map(|(_, name)| *name).collect(),
+        links: backend::links(config).iter().map(|(_, name)| *name).collect(),
         networks,
         subnet_lens: config
             .networks
             .map(|family, pods| own.get(family).map_or(pods.subnet_len, IpNet::prefix_len)),
-        sysctls: links.iter().map(|(_, name)| vxlan::accept_ra(*name)).collect(),
+        sysctls: backend::sysctls(config),
         files: vec![node.subnet_file.clone()],
         system: None,
         options: ObserveOptions::default(),

@@ -4,7 +4,6 @@
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use crate::config::Backend;
 use crate::family::{ByFamily, Family};
 use crate::finding::{Code, Finding};
 use crate::inputs::Inputs;
@@ -54,10 +53,9 @@ fn spec(inputs: &Inputs) -> Option<Spec> {
 }
 
 fn untracked(inputs: &Inputs) -> ByFamily<Tunnel> {
-    let Backend::Vxlan(vxlan) = &inputs.config.backend else { return ByFamily::default() };
     let mut tunnels = ByFamily::default();
     for family in &inputs.firewall.untracked {
-        *tunnels.slot(*family) = Some(Tunnel { port: vxlan.port, vni: vxlan.vni });
+        *tunnels.slot(*family) = inputs.config.backend.tunnel();
     }
     tunnels
 }

@@ -3,7 +3,7 @@
 //! [`next_query`] says what has to be asked of the host before [`decide`] can give the [`Firewall`] that a plan is made
 //! from. A question may cost a program that runs for seconds, so none is asked that does not matter.
 
-use crate::config::{Backend, NetworkConfig};
+use crate::config::NetworkConfig;
 use crate::family::{ByFamily, Family};
 use crate::finding::{Code, Finding};
 use crate::firewall::Firewall;
@@ -114,10 +114,7 @@ impl FirewallFacts {
 impl FirewallNeeds {
     /// The needs of a net-conf: `untracks` is whether tunnel packets are to be kept from conntrack.
     pub fn of(config: &NetworkConfig, roles: Vec<Role>, source_ports: SourcePorts, untracks: bool) -> Self {
-        let port = match &config.backend {
-            Backend::Vxlan(vxlan) if untracks => Some(vxlan.port),
-            _ => None,
-        };
+        let port = config.backend.tunnel().filter(|_| untracks).map(|tunnel| tunnel.port);
         Self { nftables: config.nftables, families: config.families(), port, roles, source_ports }
     }
 

@@ -10,6 +10,7 @@ pub mod annotations;
 pub mod backend;
 mod backend_data;
 pub mod backoff;
+pub mod claim;
 pub mod config;
 pub mod config_change;
 pub mod delta;

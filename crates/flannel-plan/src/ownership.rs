@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::backend;
 use crate::family::Family;
 use crate::finding::{Code, Finding};
 use crate::inputs::HostRoute;
@@ -20,8 +21,7 @@ use crate::observation::{AddressFact, Observation, RouteFact, Scope};
 use crate::rules::found::Unreadable;
 use crate::rules::observed as rules;
 use crate::state::{
-    Address, FdbEntry, Item, Key, Link, LinkKind, Neighbour, PROTOCOL, PROTOCOL_BOOT, PROTOCOL_KERNEL, State,
-    Sysctl,
+    Address, FdbEntry, Item, Key, Link, LinkKind, Neighbour, PROTOCOL, PROTOCOL_KERNEL, State,
 };
 
 /// What was found, sorted by whose it is.
@@ -39,51 +39,41 @@ pub struct Observed {
 
 /// Sorts what was found by whose it is.
 pub fn observed(scope: &Scope, observation: &Observation) -> Observed {
-    let sorter =
-        Sorter { scope, links: owned_links(scope, observation), others: links_of_others(scope, observation) };
-    let (mut ours, mut foreign) = (Vec::with_capacity(3 * observation.routes.len()), Vec::new());
-    let mut put = |is_ours: bool, item: Item| {
-        if is_ours { &mut ours } else { &mut foreign }.push(item);
-    };
-    for fact in observation.links.iter().filter(|fact| sorter.concerns_link(&fact.link)) {
-        put(sorter.links.contains(&fact.link.name), Item::Link(Box::new(fact.link.clone())));
+    let Observation { links, addresses, routes, neighbours, fdb, sysctls, files, rules, .. } = observation;
+    let (owned, others) = (owned_links(scope, observation), links_of_others(scope, observation));
+    let sorter = Sorter { scope, links: owned, others };
+    let is_ours = |link: LinkName| sorter.links.contains(&link);
+    let (mut ours, mut foreign) = (Vec::with_capacity(3 * routes.len()), Vec::new());
+    let mut put = |is_ours: bool, item: Item| if is_ours { &mut ours } else { &mut foreign }.push(item);
+    for fact in links.iter().filter(|fact| sorter.concerns_link(&fact.link)) {
+        put(is_ours(fact.link.name), Item::Link(Box::new(fact.link.clone())));
     }
-    for fact in observation.addresses.iter().filter(|fact| sorter.concerns_address(fact)) {
+    for fact in addresses.iter().filter(|fact| sorter.concerns_address(fact)) {
         let item = Item::Address(Address { link: fact.link, address: fact.address });
         put(sorter.in_networks(fact.address), item);
     }
-    let on_ours = |sysctl: &&Sysctl| sysctl.link().is_none_or(|link| sorter.links.contains(&link));
-    observation
-        .sysctls
-        .iter()
-        .filter(on_ours)
-        .for_each(|sysctl| put(true, Item::Sysctl(Box::new(sysctl.clone()))));
-    observation.files.iter().for_each(|file| put(true, Item::File(Box::new(file.clone()))));
+    for sysctl in sysctls.iter().filter(|sysctl| sysctl.link().is_none_or(is_ours)) {
+        put(true, Item::Sysctl(Box::new(sysctl.clone())));
+    }
     let mut peers = BTreeSet::new();
-    for neighbour in observation.neighbours.iter().filter(|neighbour| sorter.links.contains(&neighbour.link))
-    {
+    for neighbour in neighbours.iter().filter(|neighbour| is_ours(neighbour.link)) {
         let is_ours = sorter.owns_neighbour(neighbour);
         if is_ours {
             peers.insert((neighbour.link, neighbour.mac));
         }
         put(is_ours, Item::Neighbour(*neighbour));
     }
-    for entry in observation.fdb.iter().filter(|entry| sorter.links.contains(&entry.link)) {
+    for entry in fdb.iter().filter(|entry| is_ours(entry.link)) {
         put(owns_fdb(entry, &peers), Item::Fdb(*entry));
     }
-    for fact in observation.routes.iter().filter(|fact| sorter.concerns_route(fact)) {
+    for fact in routes.iter().filter(|fact| sorter.concerns_route(fact)) {
         put(sorter.owns_route(fact), Item::Route(fact.route));
     }
-    let tables = rules::observed(&scope.rules(), &observation.rules.tables);
+    let tables = rules::observed(&scope.rules(), &rules.tables);
     tables.into_iter().for_each(|table| put(true, Item::Rules(Box::new(table))));
-    let routes =
-        observation.routes.iter().filter(|fact| sorter.is_host_route(fact)).map(host_route).collect();
-    Observed {
-        ours: ours.into_iter().collect(),
-        foreign,
-        routes,
-        unreadable: observation.rules.unreadable.clone(),
-    }
+    files.iter().for_each(|file| put(true, Item::File(Box::new(file.clone()))));
+    let routes = routes.iter().filter(|fact| sorter.is_host_route(fact)).map(host_route).collect();
+    Observed { ours: ours.into_iter().collect(), foreign, routes, unreadable: rules.unreadable.clone() }
 }
 
 /// The devices of this instance: by our mark, or by name where no other instance that lives has marked it.
@@ -181,11 +171,9 @@ impl Sorter<'_> {
 
     fn owns_route(&self, fact: &RouteFact) -> bool {
         let route = fact.route;
-        let shape_of_go = route.protocol == PROTOCOL_BOOT
+        let shape_of_go = backend::is_route_of_go(&route)
             && self.in_networks(route.destination)
             && self.has_subnet_len(route.destination)
-            && route.via == Some(route.destination.network())
-            && route.onlink
             && self.is_on_our_link(fact);
         let theirs = route.link.is_some_and(|link| self.others.contains(&link));
         !theirs && (route.protocol == PROTOCOL || shape_of_go)

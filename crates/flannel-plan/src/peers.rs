@@ -12,13 +12,13 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::backend::{self, BackendKind};
+use crate::backend;
+use crate::claim::{Claim, Identity};
 use crate::family::{ByFamily, Family, overlap};
 use crate::finding::{Code, Finding};
 use crate::inputs::Inputs;
 use crate::lease::Lease;
 use crate::link_name::LinkName;
-use crate::mac::Mac;
 use crate::quoted::quoted;
 use crate::state::RouteKind;
 pub use ignored::{IgnoredLease, Why};
@@ -40,8 +40,8 @@ pub struct Endpoint {
     pub subnet: IpNet,
     /// Where packets for them are sent.
     pub public: IpAddr,
-    /// The hardware address of its tunnel device, where the backend has one.
-    pub mac: Option<Mac>,
+    /// What it is known by, where the backend needs that.
+    pub identity: Option<Identity>,
 }
 
 /// All leases of other nodes, sorted.
@@ -107,12 +107,11 @@ fn by_age(a: &Lease, b: &Lease) -> std::cmp::Ordering {
 
 struct Judge<'a> {
     inputs: &'a Inputs,
-    backend: BackendKind,
-    own_macs: ByFamily<Mac>,
+    own_identity: ByFamily<Identity>,
     connected: Vec<(IpNet, LinkName)>,
     lifelines: Vec<IpAddr>,
     subnets: BTreeMap<IpAddr, (IpNet, &'a str)>,
-    macs: BTreeMap<(Family, Mac), &'a str>,
+    identities: BTreeMap<(Family, Identity), &'a str>,
 }
 
 impl<'a> Judge<'a> {
@@ -125,25 +124,27 @@ impl<'a> Judge<'a> {
         Self {
             lifelines: own.chain(routers.filter_map(|route| route.via)).collect(),
             inputs,
-            backend: BackendKind::of(&inputs.config.backend),
-            own_macs: backend::macs(&inputs.own.announcement),
+            own_identity: backend::identity(&inputs.own.announcement),
             connected: connected.filter_map(|route| Some((route.destination, route.link?))).collect(),
             subnets: BTreeMap::new(),
-            macs: BTreeMap::new(),
+            identities: BTreeMap::new(),
         }
     }
 
     /// Judges a lease after all that rank before it; one that is followed keeps what it claims.
     fn verdict(&mut self, lease: &'a Lease) -> Verdict {
-        let endpoints = match self.ends(lease) {
+        let endpoints = match self.endpoints(lease) {
             Ok(endpoints) if self.clash(&endpoints).is_some() => return Verdict::Contested(endpoints),
             Ok(endpoints) => endpoints,
             Err(why) => return Verdict::Refuse(why),
         };
-        for (family, endpoint) in endpoints.iter() {
-            self.subnets.insert(endpoint.subnet.network(), (endpoint.subnet, &lease.owner));
-            if let Some(mac) = endpoint.mac {
-                self.macs.insert((family, mac), &lease.owner);
+        for claim in claims(&endpoints) {
+            match claim {
+                Claim::Subnet(subnet) => _ = self.subnets.insert(subnet.network(), (subnet, &lease.owner)),
+                Claim::Identity(family, identity) => {
+                    self.identities.insert((family, identity), &lease.owner);
+                }
+                Claim::Address(_) => {} // may be shared: see Addresses
             }
         }
         Verdict::Follow(endpoints)
@@ -151,28 +152,28 @@ impl<'a> Judge<'a> {
 
     /// What of a lease others have already.
     fn clash(&self, endpoints: &ByFamily<Endpoint>) -> Option<Why> {
-        endpoints.iter().find_map(|(family, endpoint)| {
-            if let Some(owner) = self.holder(endpoint.subnet) {
-                return Some(Why::OverlapsPeer(endpoint.subnet, owner.to_owned()));
+        claims(endpoints).find_map(|claim| match claim {
+            Claim::Subnet(subnet) => Some(Why::OverlapsPeer(subnet, self.holder(subnet)?.to_owned())),
+            Claim::Identity(family, identity @ Identity::Mac(mac)) => {
+                let owner = self.identities.get(&(family, identity))?;
+                Some(Why::PeersMac(mac, (*owner).to_owned()))
             }
-            let mac = endpoint.mac?;
-            let owner = self.macs.get(&(family, mac))?;
-            Some(Why::PeersMac(mac, (*owner).to_owned()))
+            Claim::Address(_) => None,
         })
     }
 
-    fn ends(&self, lease: &Lease) -> Result<ByFamily<Endpoint>, Why> {
-        if lease.announcement.backend != self.backend.lease_name() {
+    fn endpoints(&self, lease: &Lease) -> Result<ByFamily<Endpoint>, Why> {
+        if lease.announcement.backend != self.inputs.config.backend.lease_name() {
             return Err(Why::OtherBackend(lease.announcement.backend.clone()));
         }
         let mut endpoints = ByFamily::default();
         for (family, _) in self.inputs.config.networks.iter() {
-            *endpoints.slot(family) = self.end(lease, family)?;
+            *endpoints.slot(family) = self.endpoint(lease, family)?;
         }
         if endpoints.is_empty() { Err(Why::NoFamily) } else { Ok(endpoints) }
     }
 
-    fn end(&self, lease: &Lease, family: Family) -> Result<Option<Endpoint>, Why> {
+    fn endpoint(&self, lease: &Lease, family: Family) -> Result<Option<Endpoint>, Why> {
         let (Some(subnet), Some(public)) = (lease.subnets.get(family), lease.announcement.public.get(family))
         else {
             return Ok(None);
@@ -180,17 +181,15 @@ impl<'a> Judge<'a> {
         let (subnet, public) = (*subnet, *public);
         self.check_subnet(subnet, family)?;
         self.check_public(public, subnet, family)?;
-        let mac = match (self.backend, lease.announcement.detail.get(family)) {
-            (BackendKind::Vxlan, None) => return Ok(None),
-            (BackendKind::Vxlan, Some(detail)) => {
-                Some(backend::vxlan::peer_mac(detail).map_err(Why::BadDetail)?)
+        let detail = lease.announcement.detail.get(family);
+        let endpoint = self.inputs.config.backend.endpoint(subnet, public, detail).map_err(Why::BadDetail)?;
+        match endpoint.and_then(|endpoint| endpoint.identity) {
+            Some(identity) if self.own_identity.get(family) == Some(&identity) => {
+                let Identity::Mac(mac) = identity;
+                Err(Why::OurMac(mac))
             }
-            _ => None,
-        };
-        if let Some(mac) = mac.filter(|mac| self.own_macs.get(family) == Some(mac)) {
-            return Err(Why::OurMac(mac));
+            Some(_) | None => Ok(endpoint),
         }
-        Ok(Some(Endpoint { subnet, public, mac }))
     }
 
     fn check_subnet(&self, subnet: IpNet, family: Family) -> Result<(), Why> {
@@ -245,6 +244,11 @@ impl<'a> Judge<'a> {
             pods.is_for_pods(address) && !own.is_some_and(|own| pods.network.contains(own))
         })
     }
+}
+
+/// What a peer claims, family by family.
+fn claims(endpoints: &ByFamily<Endpoint>) -> impl Iterator<Item = Claim> {
+    endpoints.iter().flat_map(|(family, endpoint)| Claim::of_endpoint(family, endpoint))
 }
 
 /// Whether an address stands for a whole network: its first, which IPv6 gives to any router of it, or its broadcast

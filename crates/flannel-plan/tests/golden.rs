@@ -77,7 +77,7 @@ fn inputs(case: &Path, (name, v4, v6): (&str, &str, &str)) -> Inputs {
     let addresses =
         config.networks.map(|family, _| if family == flannel_plan::family::Family::V4 { v4 } else { v6 });
     let underlay = Underlay { link: "eth0".parse().unwrap(), mtu: 1500, addresses, public: addresses };
-    let announced = backend::announce(&config, &underlay, &backend::macs(&own.announcement)).unwrap();
+    let announced = backend::announce(&config, &underlay, &backend::identity(&own.announcement)).unwrap();
     assert_eq!(announced, own.announcement, "{name}: what we announce is what Go announced");
     let ip_masq = read(case.join("command")).contains("--ip-masq");
     Inputs {

@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use flannel_plan::backend;
+use flannel_plan::claim::Identity;
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::delta;
 use flannel_plan::desired::{Plan, plan};
@@ -83,8 +84,8 @@ fn inputs_with(peers: Vec<Lease>, backend: &str) -> Inputs {
     let families = ByFamily { v4: Some(own), v6: None };
     let underlay =
         Underlay { link: "eth0".parse().unwrap(), mtu: 1500, addresses: families, public: families };
-    let macs = ByFamily { v4: Some(Mac([2, 0, 0, 0, 0, 255])), v6: None };
-    let announcement = backend::announce(&config, &underlay, &macs).unwrap();
+    let identity = ByFamily { v4: Some(Identity::Mac(Mac([2, 0, 0, 0, 0, 255]))), v6: None };
+    let announcement = backend::announce(&config, &underlay, &identity).unwrap();
     let subnets = ByFamily { v4: Some(net("10.244.1.0/24")), v6: None };
     Inputs {
         node: NodeOptions {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use flannel_kernel::Kernel;
 use flannel_kernel::fake::Fake;
 use flannel_plan::backend;
+use flannel_plan::claim::Identity;
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::desired::scope;
 use flannel_plan::family::{ByFamily, Family};
@@ -47,9 +48,9 @@ pub fn lease(config: &NetworkConfig, number: u16) -> Lease {
     let public = |family, _: &_| {
         of(family, format!("10.0.{high}.{low}"), format!("fd00::{number:x}")).parse().unwrap()
     };
-    let mac = |family, _: &_| -> Mac {
+    let identity = |family, _: &_| {
         let family = of(family, "04".into(), "06".into());
-        format!("02:00:00:{family}:{high:02x}:{low:02x}").parse().unwrap()
+        format!("02:00:00:{family}:{high:02x}:{low:02x}").parse().map(Identity::Mac).unwrap()
     };
     let link = "eth0".parse().unwrap();
     let addresses = config.networks.map(public);
@@ -57,7 +58,7 @@ pub fn lease(config: &NetworkConfig, number: u16) -> Lease {
     Lease {
         owner: format!("w{number}"),
         subnets: config.networks.map(subnet),
-        announcement: backend::announce(config, &underlay, &config.networks.map(mac)).unwrap(),
+        announcement: backend::announce(config, &underlay, &config.networks.map(identity)).unwrap(),
         since: number.into(),
     }
 }

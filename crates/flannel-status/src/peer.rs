@@ -7,12 +7,12 @@ use std::fmt;
 use std::net::IpAddr;
 
 use flannel_plan::backend;
+use flannel_plan::claim::Claim;
 use flannel_plan::diff::Change;
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::inputs::Inputs;
 use flannel_plan::lease::Lease;
 use flannel_plan::link_name::LinkName;
-use flannel_plan::mac::Mac;
 use flannel_plan::peers::{self, IgnoredLease, Judged, Peer};
 use flannel_plan::quoted::quoted;
 use flannel_plan::state::{Item, Key};
@@ -113,7 +113,7 @@ impl<'a> Survey<'a> {
         let refused = comparison.plan.refused.iter();
         let refused = refused.map(|refusal| ((refusal.owner.as_str(), refusal.subnet), refusal)).collect();
         let tunnels = backend::links(&inputs.config);
-        let troubles = troubles(&comparison.changes, &judged.peers, &tunnels);
+        let troubles = troubles(&comparison.changes, &judged.peers);
         Self { comparison, tunnels, refused, troubles }
     }
 
@@ -172,46 +172,25 @@ fn identity(lease: &Lease) -> PeerStatus {
     }
 }
 
-/// Sorts changes by the peer whose packets they are about.
-fn troubles(changes: &[Change], peers: &[Peer<'_>], tunnels: &ByFamily<LinkName>) -> Troubles {
-    let mut owners: BTreeMap<Mark, usize> = BTreeMap::new();
+/// Sorts changes by the peer whose packets they are about: the first claim in an object names it.
+fn troubles(changes: &[Change], peers: &[Peer<'_>]) -> Troubles {
+    let mut owners: BTreeMap<Claim, usize> = BTreeMap::new();
     for (place, peer) in peers.iter().enumerate() {
         for (family, endpoint) in peer.endpoints.iter() {
-            owners.insert(Mark::Subnet(endpoint.subnet), place);
-            owners.insert(Mark::Gateway(endpoint.subnet.network()), place);
-            owners.extend(endpoint.mac.map(|mac| (Mark::Mac(family, mac), place)));
+            let gateway = Claim::Subnet(endpoint.subnet.network().into());
+            owners.extend(Claim::of_endpoint(family, endpoint).chain([gateway]).map(|claim| (claim, place)));
         }
     }
     let mut troubles = Troubles::new();
     for change in changes {
-        let key = change.key();
-        let Some((family, mark)) = mark(&key, tunnels) else { continue };
-        if let Some(place) = owners.get(&mark) {
-            troubles.entry(*place).or_default().push((family, fault(change, key.kind())));
+        let Some(claim) = Claim::of_item(change.item()).next() else { continue };
+        if let Some(place) = owners.get(&claim) {
+            let fault = fault(change, change.key().kind());
+            troubles.entry(*place).or_default().push((claim.family(), fault));
         }
     }
     troubles.values_mut().for_each(|troubles| troubles.sort_by_key(|(family, _)| *family));
     troubles
-}
-
-/// What of an object names the peer that it is about.
-#[derive(PartialEq, Eq, PartialOrd, Ord)]
-enum Mark {
-    Subnet(IpNet),
-    Gateway(IpAddr),
-    Mac(Family, Mac),
-}
-
-fn mark(key: &Key, tunnels: &ByFamily<LinkName>) -> Option<(Family, Mark)> {
-    match key {
-        Key::Route(subnet) => Some((Family::of_net(*subnet), Mark::Subnet(*subnet))),
-        Key::Neighbour(_, gateway) => Some((Family::of(*gateway), Mark::Gateway(*gateway))),
-        Key::Fdb(link, mac) => {
-            let (family, _) = tunnels.iter().find(|(_, tunnel)| *tunnel == link)?;
-            Some((family, Mark::Mac(family, *mac)))
-        }
-        _ => None,
-    }
 }
 
 fn fault(change: &Change, kind: &str) -> String {

@@ -33,7 +33,7 @@ use crate::damper::Damper;
 use crate::fast_path::FastPath;
 use crate::firewall_backend::FirewallBackend;
 use crate::gather::NotYet;
-use crate::identity::Identity;
+use crate::identity::IdentityChoice;
 use crate::in_force::InForce;
 use crate::options::Options;
 use crate::planned::Planned;
@@ -106,7 +106,7 @@ struct Turn {
 /// The loop and what it remembers.
 pub struct Daemon<K> {
     parts: Parts<K>,
-    identity: Identity,
+    identity: IdentityChoice,
     firewall_backend: FirewallBackend,
     /// Whether it was told that the settings of bridges are hidden.
     told_hidden: bool,
@@ -124,7 +124,7 @@ impl<K: Kernel> Daemon<K> {
     /// Puts the parts together.
     pub fn new(parts: Parts<K>) -> Self {
         let firewall_backend = FirewallBackend::new(parts.options.rules);
-        let (identity, damper) = (Identity::default(), Damper::default());
+        let (identity, damper) = (IdentityChoice::default(), Damper::default());
         Self {
             parts,
             identity,

@@ -1,44 +1,41 @@
-//! Who this node is: the hardware addresses of its tunnel devices, chosen before anything is built.
+//! Who this node is to its peers, chosen before anything is built.
 //!
-//! Peers hold these addresses in permanent entries. So they are kept for ever: the lease's first, else the
-//! device's, else made once.
+//! Peers hold the MACs of its tunnel devices in permanent entries. So they are kept for ever: the lease's first, else
+//! the device's, else made once.
 
-use flannel_plan::backend::{self, BackendKind};
+use flannel_plan::backend;
+use flannel_plan::claim::{Identity, IdentitySource};
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::lease::Lease;
 use flannel_plan::mac::Mac;
 use flannel_plan::observation::Observation;
 
-/// The hardware addresses of this node's devices; remembers those that were made.
+/// Chooses the identity of this node; remembers the MACs that were made.
 #[derive(Debug, Default)]
-pub struct Identity {
+pub struct IdentityChoice {
     made: ByFamily<Mac>,
 }
 
-impl Identity {
-    /// The address of each device that the configuration has.
-    pub fn macs(
+impl IdentityChoice {
+    /// The identity in each family where the backend needs one.
+    pub fn identity(
         &mut self,
         config: &NetworkConfig,
         lease: Option<&Lease>,
         observation: &Observation,
-    ) -> std::io::Result<ByFamily<Mac>> {
-        let mut macs = ByFamily::default();
-        if BackendKind::of(&config.backend) != BackendKind::Vxlan {
-            return Ok(macs);
+    ) -> std::io::Result<ByFamily<Identity>> {
+        let leased = lease.map(|lease| backend::identity(&lease.announcement)).unwrap_or_default();
+        let mut chosen = ByFamily::default();
+        for (family, source) in backend::identity_sources(config).iter() {
+            let IdentitySource::Device(name) = source;
+            let leased = leased.get(family).map(|Identity::Mac(mac)| *mac);
+            let device = observation.links.iter().find(|fact| fact.link.name == *name);
+            let known = leased.or(*self.made.slot(family)).or(device.map(|fact| fact.link.mac));
+            let mac = known.filter(|mac| mac.is_unicast()).map_or_else(|| self.make(family), Ok)?;
+            *chosen.slot(family) = Some(Identity::Mac(mac));
         }
-        let leased = lease.map(|lease| backend::macs(&lease.announcement)).unwrap_or_default();
-        for (family, name) in backend::links(config).iter() {
-            let device =
-                observation.links.iter().find(|fact| fact.link.name == *name).map(|fact| fact.link.mac);
-            let known = leased.get(family).copied().or(*self.made.slot(family)).or(device);
-            *macs.slot(family) = Some(match known.filter(|mac| mac.is_unicast()) {
-                Some(mac) => mac,
-                None => self.make(family)?,
-            });
-        }
-        Ok(macs)
+        Ok(chosen)
     }
 
     fn make(&mut self, family: Family) -> std::io::Result<Mac> {

@@ -9,7 +9,7 @@ use crate::state::Item;
 use crate::underlay::{Underlay, on_link};
 
 /// Others route to the announced address, so it must be the interface's own.
-pub fn check(underlay: &Underlay) -> Result<(), BackendError> {
+pub(super) fn check(underlay: &Underlay) -> Result<(), BackendError> {
     for (family, public) in underlay.public.iter() {
         match underlay.addresses.get(family) {
             Some(own) if own != public => {
@@ -22,7 +22,7 @@ pub fn check(underlay: &Underlay) -> Result<(), BackendError> {
 }
 
 /// Adds what the peers need: a route each, if they are on this segment.
-pub fn peers(inputs: &Inputs, peers: &[Peer<'_>], plan: &mut Draft) {
+pub(super) fn add_peers(inputs: &Inputs, peers: &[Peer<'_>], plan: &mut Draft) {
     for (peer, endpoint) in
         peers.iter().flat_map(|peer| peer.endpoints.iter().map(move |(_, endpoint)| (peer, endpoint)))
     {

@@ -1,5 +1,6 @@
 use super::*;
 use crate::config::NetworkConfig;
+use crate::family::ByFamily;
 use crate::firewall::Firewall;
 use crate::inputs::NodeOptions;
 use crate::lease::{Announcement, BackendData};

@@ -68,14 +68,11 @@ pub fn newcomers(before: &[Arc<Lease>], refused: &[Newcomer], now: &[Arc<Lease>]
     let rank = ranks(refused);
     let followed = before.iter().filter(|lease| rank(lease).is_none());
     let followed: BTreeMap<_, _> = followed.map(|lease| (name(lease), lease)).collect();
+    let identity = |lease: &Lease| backend::identity(&lease.announcement);
     let newness = |lease: &Arc<Lease>| match followed.get(&name(lease)) {
-        Some(known) if Arc::ptr_eq(known, lease) || has_same_macs(known, lease) => None,
+        Some(known) if Arc::ptr_eq(known, lease) || identity(known) == identity(lease) => None,
         Some(_) => Some(Newness::Part),
         None => Some(Newness::Whole),
     };
     now.iter().filter_map(|lease| Some(Newcomer::new(lease, newness(lease)?))).collect()
-}
-
-fn has_same_macs(a: &Lease, b: &Lease) -> bool {
-    backend::macs(&a.announcement) == backend::macs(&b.announcement)
 }

@@ -8,6 +8,7 @@ use std::time::Instant;
 use flannel_kernel::Kernel;
 use flannel_leases::Snapshot;
 use flannel_plan::backend;
+use flannel_plan::claim::Identity;
 use flannel_plan::config_change::{Verdict, judge};
 use flannel_plan::desired;
 use flannel_plan::device_in_the_way::{in_the_way, untried};
@@ -15,7 +16,6 @@ use flannel_plan::family::ByFamily;
 use flannel_plan::finding::{Code, Finding};
 use flannel_plan::firewall::Firewall;
 use flannel_plan::lease::Announcement;
-use flannel_plan::mac::Mac;
 use flannel_plan::observation::{Observation, ObserveOptions, Scope};
 use flannel_plan::underlay::{self, Choice, Host, NoUnderlay, Underlay};
 use tracing::warn;
@@ -144,9 +144,9 @@ impl<K: Kernel> Daemon<K> {
         let scope = self.scope(&told);
         let choice = self.choose(&told, snapshot, (&scope, &seen.observation)).map_err(NotYet::from)?;
         let heir = InForce { own: told.own.clone().or_else(|| seen.in_force.own.clone()), ..told.clone() };
-        let (announcement, macs) = self.announce(&heir, snapshot, &choice.underlay, &seen.observation)?;
-        let devices = backend::tunnels(&told.config, &self.parts.node, &choice.underlay, &macs);
-        let devices = devices.map_err(NotYet::from)?;
+        let (announcement, identity) = self.announce(&heir, snapshot, &choice.underlay, &seen.observation)?;
+        let devices = backend::devices(&told.config, &self.parts.node, &choice.underlay, &identity);
+        let devices: Vec<_> = devices.v4.into_iter().chain(devices.v6).collect();
         if let Some(device) = in_the_way(&devices, &scope, &seen.observation) {
             return Err(Held::because(device.finding()));
         }
@@ -196,16 +196,16 @@ impl<K: Kernel> Daemon<K> {
         gather::choose_underlay(&wished, host, current.as_ref())
     }
 
-    /// What this node says of itself under a net-conf, and the hardware addresses in it.
+    /// What this node says of itself under a net-conf, and its identity.
     pub(super) fn announce(
         &mut self,
         in_force: &InForce,
         snapshot: &Snapshot,
         underlay: &Underlay,
         observation: &Observation,
-    ) -> Result<(Announcement, ByFamily<Mac>), NotYet> {
+    ) -> Result<(Announcement, ByFamily<Identity>), NotYet> {
         let heritage = in_force.own.as_ref().or_else(|| gather::inherited_lease(snapshot, underlay));
-        let macs = self.identity.macs(&in_force.config, heritage, observation)?;
-        Ok((backend::announce(&in_force.config, underlay, &macs)?, macs))
+        let identity = self.identity.identity(&in_force.config, heritage, observation)?;
+        Ok((backend::announce(&in_force.config, underlay, &identity)?, identity))
     }
 }
