@@ -3,7 +3,6 @@
 //! Takes a [`Network`] (a conflist) and a [`Container`], runs the plugins of the network one after the other as
 //! programs, and gives the result of the last. What was attached is remembered in a cache that libcni reads too.
 
-mod base64;
 mod cache;
 mod container;
 mod error;
@@ -12,7 +11,6 @@ mod garbage;
 mod list;
 mod load;
 mod network;
-mod place;
 mod probe;
 mod result;
 mod task;
@@ -22,10 +20,10 @@ use std::path::PathBuf;
 pub use cache::{CacheError, Record};
 pub use container::Container;
 pub use error::RuntimeError;
+pub use exec::{Exec, RawExec};
 pub use garbage::Valid;
 pub use load::LoadError;
 pub use network::{Network, NetworkError, Plugin};
-pub use place::{Here, Place};
 pub use result::Answer;
 
 use cache::Cache;
@@ -37,13 +35,13 @@ pub const CACHE: &str = "/var/lib/cni";
 pub struct Runtime<'a> {
     path: Vec<PathBuf>,
     cache: Cache,
-    place: Box<dyn Place + 'a>,
+    exec: Box<dyn Exec + 'a>,
 }
 
 impl<'a> Runtime<'a> {
     /// A runtime that finds plugins in these folders, the first that has one wins.
     pub fn new(path: Vec<PathBuf>) -> Self {
-        Self { path, cache: Cache::new(CACHE.into()), place: Box::new(Here) }
+        Self { path, cache: Cache::new(CACHE.into()), exec: Box::new(RawExec) }
     }
 
     /// The same with another folder for what it remembers.
@@ -52,8 +50,8 @@ impl<'a> Runtime<'a> {
     }
 
     /// The same with plugins that are looked for and run elsewhere; the cache stays here.
-    pub fn with_place(self, place: impl Place + 'a) -> Self {
-        Self { place: Box::new(place), ..self }
+    pub fn with_exec(self, exec: impl Exec + 'a) -> Self {
+        Self { exec: Box::new(exec), ..self }
     }
 
     /// What is remembered of all networks, by the names of the files.

@@ -11,7 +11,7 @@ use std::process::Command;
 use flannel_cni::plugins::Plugin;
 use flannel_cni::result::Attachment;
 use flannel_cni::runtime::{
-    CACHE, Container, LoadError, Network, NetworkError, Place, Runtime, RuntimeError, Valid,
+    CACHE, Container, Exec, LoadError, Network, NetworkError, Runtime, RuntimeError, Valid,
 };
 
 use crate::machine::Machine;
@@ -42,10 +42,10 @@ const KUBE_FLANNEL: &str = r#"{
 const LOOPBACK: &str =
     r#"{"name": "cni-loopback", "cniVersion": "0.3.1", "plugins": [{"type": "loopback"}]}"#;
 
-/// A machine, as the place where plugins are run.
+/// Runs plugins inside a machine.
 struct Inside<'a>(&'a Machine);
 
-impl Place for Inside<'_> {
+impl Exec for Inside<'_> {
     fn path(&self, there: &Path) -> PathBuf {
         self.0.path(&there.to_string_lossy())
     }
@@ -73,7 +73,7 @@ impl Node {
     pub fn runtime(&self) -> Result<Runtime<'_>> {
         self.machine.require_pid()?;
         self.install_plugins()?;
-        let runtime = Runtime::new(vec![PLUGINS.into()]).with_place(Inside(&self.machine));
+        let runtime = Runtime::new(vec![PLUGINS.into()]).with_exec(Inside(&self.machine));
         Ok(runtime.with_cache(self.disk_path(CACHE)))
     }
 

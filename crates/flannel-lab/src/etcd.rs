@@ -3,12 +3,14 @@
 
 use std::time::Duration;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use crate::lab::Lab;
 use crate::node::Node;
 use crate::store::Store;
-use crate::{LabError, Result, Signal, base64, http};
+use crate::{LabError, Result, Signal, http};
 
 /// The name under which a server runs it.
 const SERVICE: &str = "etcd";
@@ -188,20 +190,20 @@ impl<'a> Etcd<'a> {
 
     /// Sets a key that lives for ever, by one member.
     pub fn put_at(&self, member: &Node, key: &str, value: &str) -> Result<()> {
-        let body = json!({"key": base64::encode(key), "value": base64::encode(value)});
+        let body = json!({"key": STANDARD.encode(key), "value": STANDARD.encode(value)});
         self.call_at(member, "/v3/kv/put", &body).map(drop)
     }
 
     /// Sets a key that lives as long as a lease.
     pub fn put_with_lease(&self, key: &str, value: &str, lease: i64) -> Result<()> {
         let body =
-            json!({"key": base64::encode(key), "value": base64::encode(value), "lease": lease.to_string()});
+            json!({"key": STANDARD.encode(key), "value": STANDARD.encode(value), "lease": lease.to_string()});
         self.call("/v3/kv/put", &body).map(drop)
     }
 
     /// Deletes a key; gives whether it was there.
     pub fn delete(&self, key: &str) -> Result<bool> {
-        let answer = self.call("/v3/kv/deleterange", &json!({"key": base64::encode(key)}))?;
+        let answer = self.call("/v3/kv/deleterange", &json!({"key": STANDARD.encode(key)}))?;
         Ok(answer["deleted"].as_str().is_some_and(|count| count != "0"))
     }
 
@@ -211,7 +213,7 @@ impl<'a> Etcd<'a> {
         if let Some(last) = end.last_mut() {
             *last += 1;
         }
-        let body = json!({"key": base64::encode(prefix), "range_end": base64::encode(end)});
+        let body = json!({"key": STANDARD.encode(prefix), "range_end": STANDARD.encode(end)});
         let answer = self.call("/v3/kv/range", &body)?;
         let found = answer["kvs"].as_array().cloned().unwrap_or_default();
         Ok(found.iter().map(entry).collect())
@@ -242,7 +244,7 @@ impl<'a> Etcd<'a> {
 
     /// etcd's count of changes.
     pub fn revision(&self) -> Result<i64> {
-        let answer = self.call("/v3/kv/range", &json!({"key": base64::encode("\0")}))?;
+        let answer = self.call("/v3/kv/range", &json!({"key": STANDARD.encode("\0")}))?;
         Ok(number(&answer["header"]["revision"]))
     }
 
@@ -259,7 +261,8 @@ fn number(value: &Value) -> i64 {
 
 fn entry(found: &Value) -> Entry {
     let text = |value: &Value| {
-        String::from_utf8_lossy(&base64::decode(value.as_str().unwrap_or_default())).into_owned()
+        let bytes = STANDARD.decode(value.as_str().unwrap_or_default()).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
     };
     Entry {
         key: text(&found["key"]),

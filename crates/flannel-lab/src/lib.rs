@@ -5,7 +5,6 @@
 //! program of the same name and by the tests of the other crates; needs root.
 
 mod attach;
-mod base64;
 mod capture;
 mod carrier;
 mod error;

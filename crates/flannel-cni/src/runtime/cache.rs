@@ -9,9 +9,10 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value, json};
 
-use super::base64;
 use super::container::Container;
 use crate::json::Object;
 use crate::request::AttachmentId;
@@ -140,7 +141,7 @@ impl Record {
         let mut put = |key: &str, value: Value| map.insert(key.to_owned(), value);
         put("kind", KIND.into());
         put("containerId", container.id.clone().into());
-        put("config", base64::encode(&self.config).into());
+        put("config", STANDARD.encode(&self.config).into());
         put("ifName", container.ifname.clone().into());
         put("networkName", self.network.clone().into());
         if let Some(netns) = &container.netns {
@@ -179,7 +180,7 @@ impl Record {
         if container.ifname.is_empty() || network.is_empty() {
             return Err("neither networkName nor ifName may be empty".to_owned());
         }
-        let config = base64::decode(&text("config")?).ok_or("config is not Base64")?;
+        let config = STANDARD.decode(text("config")?).map_err(|_| "config is not Base64")?;
         Ok(Self { network, container, config, result: copy("result")? })
     }
 

@@ -7,12 +7,34 @@ use std::process::Command as Process;
 use serde_json::{Map, Value};
 
 use super::container::Container;
-use super::place::Place;
 use crate::delegate::find_in_path;
 use crate::error::CniError;
 use crate::json::compact;
 use crate::process;
 use crate::request::Command;
+
+/// How plugins are found and run: here, or in the namespaces of somebody else.
+pub trait Exec {
+    /// A path as it is seen there, as a path for us.
+    fn path(&self, there: &Path) -> PathBuf;
+
+    /// A command that will run a program there, which is named as it is seen there.
+    fn command(&self, program: &Path) -> Process;
+}
+
+/// In our own namespaces.
+#[derive(Clone, Copy, Debug)]
+pub struct RawExec;
+
+impl Exec for RawExec {
+    fn path(&self, there: &Path) -> PathBuf {
+        there.to_owned()
+    }
+
+    fn command(&self, program: &Path) -> Process {
+        Process::new(program)
+    }
+}
 
 /// The variables of a call.
 pub(super) struct Variables<'a> {
@@ -24,9 +46,9 @@ pub(super) struct Variables<'a> {
     pub(super) path: &'a [PathBuf],
 }
 
-/// The program of a plugin as its place names it: that of the first folder which has a plain file of its name.
-pub(super) fn find(place: &dyn Place, plugin: &str, path: &[PathBuf]) -> Result<PathBuf, CniError> {
-    let folders: Vec<PathBuf> = path.iter().map(|folder| place.path(folder)).collect();
+/// The program of a plugin as it is named where it runs: that of the first folder which has a plain file of its name.
+pub(super) fn find(exec: &dyn Exec, plugin: &str, path: &[PathBuf]) -> Result<PathBuf, CniError> {
+    let folders: Vec<PathBuf> = path.iter().map(|folder| exec.path(folder)).collect();
     let found = find_in_path(plugin, &folders)?;
     let position = folders.iter().position(|folder| Some(folder.as_path()) == found.parent());
     let folder = position.and_then(|position| path.get(position));
@@ -37,12 +59,12 @@ pub(super) fn find(place: &dyn Place, plugin: &str, path: &[PathBuf]) -> Result<
 
 /// Calls a program and gives what it wrote.
 pub(super) fn call(
-    place: &dyn Place,
+    exec: &dyn Exec,
     program: &Path,
     variables: &Variables<'_>,
     config: &Map<String, Value>,
 ) -> Result<Vec<u8>, CniError> {
-    let mut process = place.command(program);
+    let mut process = exec.command(program);
     set(&mut process, variables)?;
     let cannot = |why| CniError::internal(format!("cannot run {}: {why}", program.display()));
     let output = process::run(&mut process, compact(config).as_bytes()).map_err(cannot)?;

@@ -81,7 +81,7 @@ impl Runtime<'_> {
         let mut config = named(network, plugin);
         config.extend(extra.clone());
         let variables = Variables { command, container: None, path: &self.path };
-        let ask = |program: &Path| exec::call(&*self.place, program, &variables, &config);
+        let ask = |program: &Path| exec::call(&*self.exec, program, &variables, &config);
         self.find(plugin).and_then(|program| ask(&program)).map(drop).map_err(failed(plugin, command))
     }
 }

@@ -190,7 +190,7 @@ impl Runtime<'_> {
     }
 
     pub(super) fn find(&self, plugin: &Plugin) -> Result<PathBuf, CniError> {
-        exec::find(&*self.place, &plugin.program, &self.path)
+        exec::find(&*self.exec, &plugin.program, &self.path)
     }
 
     fn call(
@@ -201,7 +201,7 @@ impl Runtime<'_> {
         task: Task<'_>,
     ) -> Result<Vec<u8>, CniError> {
         let variables = Variables { command, container: Some(task.container), path: &self.path };
-        exec::call(&*self.place, program, &variables, &task.config(plugin))
+        exec::call(&*self.exec, program, &variables, &task.config(plugin))
     }
 }
 

@@ -43,7 +43,7 @@ impl Runtime<'_> {
         let (dummy, path) = (dummy(), ["dummy".into()]);
         let variables = Variables { command: Command::Version, container: Some(&dummy), path: &path };
         let question = Map::from_iter([("cniVersion".to_owned(), Version::NEWEST.as_str().into())]);
-        match exec::call(&*self.place, program, &variables, &question) {
+        match exec::call(&*self.exec, program, &variables, &question) {
             Ok(stdout) => {
                 spoken(&stdout).map_err(|why| CniError::internal(format!("decoding version info: {why}")))
             }

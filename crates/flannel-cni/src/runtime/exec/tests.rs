@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 
-use super::super::place::Here;
 use super::*;
 
 fn script(folder: &TempDir, name: &str, text: &str) -> PathBuf {
@@ -20,7 +19,7 @@ fn answer(text: &str) -> Result<String, CniError> {
     let folder = TempDir::new().unwrap();
     let program = script(&folder, "plugin", text);
     let variables = Variables { command: Command::Add, container: None, path: &[folder.path().to_owned()] };
-    let stdout = call(&Here, &program, &variables, &Map::new())?;
+    let stdout = call(&RawExec, &program, &variables, &Map::new())?;
     Ok(String::from_utf8(stdout).unwrap())
 }
 
@@ -32,14 +31,14 @@ fn a_plugin_is_found_in_the_first_folder_that_has_a_file_of_its_name() {
     std::os::unix::fs::symlink(&program, folders[1].path().join("bridge")).unwrap();
     script(&folders[2], "bridge", "");
     let path = folders.each_ref().map(|folder| folder.path().to_owned());
-    assert_eq!(find(&Here, "bridge", &path), Ok(path[1].join("bridge")));
+    assert_eq!(find(&RawExec, "bridge", &path), Ok(path[1].join("bridge")));
 }
 
 #[test]
 fn a_plugin_that_is_not_found_is_named_with_the_folders() {
     let missing = |plugin: &str, path: &[&str]| {
         let path: Vec<PathBuf> = path.iter().map(PathBuf::from).collect();
-        find(&Here, plugin, &path).unwrap_err().msg
+        find(&RawExec, plugin, &path).unwrap_err().msg
     };
     assert_eq!(missing("", &["/nowhere"]), "no plugin name provided");
     assert_eq!(missing("../sh", &["/bin"]), "invalid plugin name: ../sh");
@@ -75,7 +74,7 @@ fn a_plugin_may_leave_its_input_unread_and_write_a_lot() {
     let program = script(&folder, "plugin", "yes | head -c 300000");
     let config = Map::from_iter([("filler".to_owned(), Value::from("x".repeat(300_000)))]);
     let variables = Variables { command: Command::Add, container: None, path: &[] };
-    assert_eq!(call(&Here, &program, &variables, &config).map(|stdout| stdout.len()), Ok(300_000));
+    assert_eq!(call(&RawExec, &program, &variables, &config).map(|stdout| stdout.len()), Ok(300_000));
 }
 
 #[test]
@@ -84,7 +83,7 @@ fn a_program_that_cannot_be_run_is_an_error_that_names_it() {
     let program = script(&folder, "plugin", "");
     fs::set_permissions(&program, fs::Permissions::from_mode(0o644)).unwrap();
     let variables = Variables { command: Command::Del, container: None, path: &[] };
-    let why = call(&Here, &program, &variables, &Map::new()).unwrap_err();
+    let why = call(&RawExec, &program, &variables, &Map::new()).unwrap_err();
     assert_eq!(why.msg, format!("cannot run {}: Permission denied (os error 13)", program.display()));
 }
 
