@@ -6,8 +6,9 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use flannel_kernel::address::Dad;
 use flannel_kernel::stack::Device;
-use flannel_kernel::wiring::{DoubleCheck, PodRoute, Wiring};
+use flannel_kernel::wiring::{PodRoute, Wiring};
 use flannel_plan::family::Family;
 use flannel_plan::link_name::LinkName;
 use flannel_plan::observation::RouteFact;
@@ -16,7 +17,7 @@ use ipnet::IpNet;
 
 use crate::result::{Attachment, Interface, Ip, Route};
 
-/// The place of the pod's interface in a result: behind the bridge and the host's end of the cable.
+/// The place of the pod's interface in a result: behind the bridge and the host's end of the veth pair.
 const POD: i64 = 2;
 
 /// The scope of a route whose destinations are on the wire; larger ones are on the host itself.
@@ -84,7 +85,7 @@ pub fn gateways(ips: &[Ip]) -> Vec<IpNet> {
 
 /// What the pod's device gets: a route without a gateway goes by the first gateway of its family, if there is one
 /// and the route may lead beyond the wire.
-pub fn wiring(attachment: &Attachment, device: u32, double_check: DoubleCheck) -> Wiring {
+pub fn wiring(attachment: &Attachment, device: u32, dad: Dad) -> Wiring {
     let gateway_of = |route: &Route| {
         let leads_beyond = route.scope.is_none_or(|scope| scope < SCOPE_LINK);
         let mut gateways = attachment.ips.iter().filter_map(|ip| ip.gateway).filter(|_| leads_beyond);
@@ -103,7 +104,7 @@ pub fn wiring(attachment: &Attachment, device: u32, double_check: DoubleCheck) -
         device,
         addresses: attachment.ips.iter().map(|ip| ip.address).collect(),
         routes: attachment.routes.iter().map(route).collect(),
-        double_check,
+        dad,
     }
 }
 
@@ -149,12 +150,12 @@ impl Promise<'_> {
         let mut faults = self.bridge_faults(found.bridge.as_ref());
         faults.extend(self.pod_faults(found.pod.as_ref()));
         if let (Some(bridge), Some(pod)) = (&found.bridge, &found.pod) {
-            let is_cable = |end: &Device| {
+            let is_veth = |end: &Device| {
                 let pairs = end.peer == Some(pod.index) && pod.peer == Some(end.index);
                 &*end.kind == "veth" && pairs && end.master == Some(bridge.index)
             };
-            match found.others.iter().find(|end| is_cable(end)) {
-                Some(end) => faults.extend(self.cable_fault(end)),
+            match found.others.iter().find(|end| is_veth(end)) {
+                Some(end) => faults.extend(self.veth_fault(end)),
                 None => faults.push(format!("CNI veth created for bridge {} was not found", self.bridge)),
             }
         }
@@ -186,7 +187,7 @@ impl Promise<'_> {
         faults
     }
 
-    fn cable_fault(&self, end: &Device) -> Option<String> {
+    fn veth_fault(&self, end: &Device) -> Option<String> {
         let promised = self.result.interfaces.iter().find(|one| one.name == end.name.as_str());
         promised.and_then(|promised| mac_fault("Interface", promised, end))
     }

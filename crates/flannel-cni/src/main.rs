@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use flannel_kernel::arena::Arena;
+use flannel_kernel::memory::Arena;
 
 /// More than an attachment takes; what takes more goes on with the system's memory.
 #[global_allocator]

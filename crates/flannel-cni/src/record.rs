@@ -50,7 +50,7 @@ impl Record {
 /// A record that was written, and what it replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use = "an ADD that fails takes its record back"]
-pub struct Saved {
+pub struct WrittenRecord {
     path: PathBuf,
     before: Option<Vec<u8>>,
 }
@@ -65,17 +65,17 @@ impl Records {
     ///
     /// A reader sees the whole file or none. It is not forced to the disk: pods wait, and a record that a power
     /// failure took is made anew.
-    pub fn save(&self, request: &Request, config: &Map<String, Value>) -> Result<Saved, CniError> {
-        let saved = self.place(request);
-        self.put(&saved.path, json::compact(config).as_bytes())?;
-        Ok(saved)
+    pub fn save(&self, request: &Request, config: &Map<String, Value>) -> Result<WrittenRecord, CniError> {
+        let written = self.target(request);
+        self.put(&written.path, json::compact(config).as_bytes())?;
+        Ok(written)
     }
 
     /// Undoes [`Records::save`]: what was there before is there again.
-    pub fn take_back(&self, saved: &Saved) -> Result<(), CniError> {
-        match &saved.before {
-            Some(before) => self.put(&saved.path, before),
-            None => remove(&saved.path),
+    pub fn take_back(&self, written: &WrittenRecord) -> Result<(), CniError> {
+        match &written.before {
+            Some(before) => self.put(&written.path, before),
+            None => remove(&written.path),
         }
     }
 
@@ -122,19 +122,19 @@ impl Records {
     }
 
     /// Where a new record goes: to the file that Go reads, unless another interface has it.
-    fn place(&self, request: &Request) -> Saved {
+    fn target(&self, request: &Request) -> WrittenRecord {
         let (own, shared) = (self.own_path(request), self.shared_path(request));
         if let Ok(before) = fs::read(&own) {
-            return Saved { path: own, before: Some(before) };
+            return WrittenRecord { path: own, before: Some(before) };
         }
-        let Ok(found) = fs::read(&shared) else { return Saved { path: shared, before: None } };
+        let Ok(found) = fs::read(&shared) else { return WrittenRecord { path: shared, before: None } };
         let is_ours = |config: Map<String, Value>| {
             request.ifname == FIRST_INTERFACE && name(&config) == Some(&request.network)
         };
         if usable(&found).is_none_or(is_ours) {
-            Saved { path: shared, before: Some(found) }
+            WrittenRecord { path: shared, before: Some(found) }
         } else {
-            Saved { path: own, before: None }
+            WrittenRecord { path: own, before: None }
         }
     }
 

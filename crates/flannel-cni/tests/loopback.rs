@@ -11,8 +11,8 @@ mod calls;
 use std::path::Path;
 
 use calls::{Call, Stage, golden, inside, steps, with_a_pod};
+use flannel_kernel::address::Dad;
 use flannel_kernel::stack::{Device, Stack};
-use flannel_kernel::wiring::DoubleCheck;
 use serde_json::{Value, json};
 
 const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
@@ -109,7 +109,7 @@ fn an_address_that_does_not_belong_there_is_told() {
         inside(pod, || {
             let mut stack = Stack::open().unwrap();
             let index = lo(&mut stack).index;
-            stack.add_address(index, "10.0.0.1/8".parse().unwrap(), DoubleCheck::Skipped).unwrap();
+            stack.add_address(index, "10.0.0.1/8".parse().unwrap(), Dad::Disabled).unwrap();
         });
         let text = "loopback interface found with non-loopback address \"10.0.0.1\"";
         assert_eq!(call(&stage, "ADD", pod).config(&config("1.0.0")).run().error(), (999, text.into()));

@@ -339,7 +339,7 @@ fn write_create(outbox: &mut Outbox, item: &Item, link: Option<u32>) {
 
 fn write_remove(outbox: &mut Outbox, item: &Item, link: Option<u32>) {
     match (item, link) {
-        (Item::Address(address), Some(link)) => address::remove(outbox, address, link),
+        (Item::Address(address), Some(link)) => address::remove(outbox, address.address, link),
         (Item::Fdb(entry), Some(link)) => neighbour::remove_fdb(outbox, entry, link),
         (Item::Neighbour(neighbour), Some(link)) => neighbour::remove_neighbour(outbox, neighbour, link),
         (Item::Route(route), link) => route::remove(outbox, route, link),

@@ -11,19 +11,19 @@ use crate::abi::{
     RTA_TABLE, RTM_DELADDR, RTM_DELLINK, RTM_DELNEIGH, RTM_DELROUTE, RTM_GETADDR, RTM_GETROUTE, RTM_NEWADDR,
     RTM_NEWROUTE,
 };
-use crate::netlink::{Attributes, NetlinkError, Outbox, Received, Refused, Socket, messages, number};
+use crate::netlink::{Attributes, FailedRequest, NetlinkError, Outbox, Received, Socket, messages, number};
 
 /// Sends the requests and returns those that failed.
-pub(crate) fn send(socket: &mut Socket, requests: &mut Outbox) -> Result<Vec<Refused>, NetlinkError> {
-    let mut refused = socket.send_batch(requests)?;
-    refused.retain(|one| {
+pub(crate) fn send(socket: &mut Socket, requests: &mut Outbox) -> Result<Vec<FailedRequest>, NetlinkError> {
+    let mut failed = socket.send_batch(requests)?;
+    failed.retain(|one| {
         let is_done = |request: Outbox| is_done(socket, &request, &one.why);
         !(one.repeated && requests.nth(one.place).is_some_and(is_done))
     });
-    Ok(refused)
+    Ok(failed)
 }
 
-/// Whether a repeated request was refused because nothing is left to do.
+/// Whether a repeated request failed because nothing is left to do.
 fn is_done(socket: &mut Socket, request: &Outbox, why: &NetlinkError) -> bool {
     let Some(asked) = messages(request.as_bytes()).next() else { return false };
     match asked.kind {

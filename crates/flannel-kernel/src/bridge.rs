@@ -115,7 +115,7 @@ impl Stack {
         batch::send(&mut self.socket, &mut outbox)?
             .into_iter()
             .next()
-            .map_or(Ok(()), |refused| Err(refused.why))
+            .map_or(Ok(()), |failed| Err(failed.why))
     }
 }
 

@@ -4,7 +4,7 @@ use flannel_plan::link_name::LinkName;
 
 use crate::abi::{AF_INET, AF_INET6};
 use crate::names::Names;
-use crate::netlink::{Attributes, messages, refusal};
+use crate::netlink::{Attributes, error_of, messages};
 use crate::{address, link, neighbour, route, stack, vxlan};
 
 /// Reads a buffer of routing messages with every reader of them, and gives how many there are.
@@ -12,7 +12,7 @@ pub fn netlink(bytes: &[u8]) -> usize {
     let Ok(name) = "flannel.1".parse::<LinkName>() else { return 0 };
     let names: Names = (0..4).map(|index| (index, name)).collect();
     let each = messages(bytes).map(|message| {
-        let error = refusal(&message).map(|error| error.to_string());
+        let error = error_of(&message).map(|error| error.to_string());
         let devices = (link::read_name(&message), stack::read(&message), link::read(&message).is_some());
         let addresses = (address::read_mention(&message), address::read(&message, &names));
         let routes = [AF_INET, AF_INET6].map(|family| route::read_fact(&message, &names, family));

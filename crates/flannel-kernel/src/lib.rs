@@ -5,9 +5,8 @@
 //! worth to look again.
 
 mod abi;
-mod address;
+pub mod address;
 mod apply;
-pub mod arena;
 mod batch;
 pub mod bridge;
 pub mod child;
@@ -19,7 +18,6 @@ pub mod firewall;
 pub mod fuzz;
 mod link;
 mod linux;
-mod listener;
 pub mod living;
 pub mod memory;
 mod module;

@@ -8,11 +8,10 @@ use flannel_plan::mac::Mac;
 use flannel_plan::state::{FdbEntry, Neighbour};
 
 use crate::abi::{
-    AF_BRIDGE, AF_INET, AF_INET6, AF_UNSPEC, NDA_DST, NDA_IFINDEX, NDA_LLADDR, NDA_PORT, NDA_PROTOCOL,
-    NDA_VNI, NLM_F_CREATE, NLM_F_REPLACE, NTF_EXT_LEARNED, NTF_SELF, NUD_PERMANENT, RTM_DELNEIGH,
-    RTM_GETNEIGH, RTM_NEWNEIGH,
+    AF_BRIDGE, AF_UNSPEC, NDA_DST, NDA_IFINDEX, NDA_LLADDR, NDA_PORT, NDA_PROTOCOL, NDA_VNI, NLM_F_CREATE,
+    NLM_F_REPLACE, NTF_EXT_LEARNED, NTF_SELF, NUD_PERMANENT, RTM_DELNEIGH, RTM_GETNEIGH, RTM_NEWNEIGH,
 };
-use crate::netlink::{Attributes, NetlinkError, Outbox, Received, Socket, ip, number};
+use crate::netlink::{Attributes, NetlinkError, Outbox, Received, Socket, family_of, ip, number};
 
 /// A device of ours, by number and name.
 pub(crate) type Device = (u32, LinkName);
@@ -100,10 +99,6 @@ fn on_device(family: u8, link: u32) -> Outbox {
         message.header(&header(family, 0, 0, 0));
         message.number(NDA_IFINDEX, link);
     })
-}
-
-fn family_of(address: IpAddr) -> u8 {
-    if address.is_ipv4() { AF_INET } else { AF_INET6 }
 }
 
 /// `struct ndmsg`

@@ -15,7 +15,7 @@ use crate::abi::{
     RTM_NEWROUTE, RTN_BLACKHOLE, RTN_LOCAL, RTN_MULTICAST, RTN_PROHIBIT, RTN_UNICAST, RTNH_F_ONLINK,
 };
 use crate::names::Names;
-use crate::netlink::{NetlinkError, Outbox, Received, Socket, Writer, ip, number};
+use crate::netlink::{NetlinkError, Outbox, Received, Socket, Writer, family_of, ip, number};
 
 /// All routes of the main table, IPv4 first; `expected` is how many there may be.
 pub(crate) fn dump(
@@ -44,7 +44,7 @@ pub(crate) fn create(outbox: &mut Outbox, route: &Route, link: Option<u32>) {
     write_create(outbox, route, link, NLM_F_REPLACE);
 }
 
-/// Whether a refused route may be made with [`create_by_a_stepping_stone`].
+/// Whether a route that failed may be made with [`create_by_a_stepping_stone`].
 pub(crate) fn needs_a_stepping_stone(route: &Route, why: &NetlinkError) -> bool {
     why.is(Errno::INVAL) && route.onlink && route.destination.addr().is_ipv6()
 }
@@ -65,11 +65,11 @@ pub(crate) fn create_by_a_stepping_stone(
     write_create(&mut requests[0], &stone, Some(link), NLM_F_EXCL);
     create(&mut requests[1], route, Some(link));
     remove(&mut requests[2], &stone, Some(link));
-    let [lay, make, lift] = requests;
-    socket.request(lay)?;
-    let made = socket.request(make);
-    let lifted = socket.request(lift);
-    made.and(lifted)
+    let [add_stone, create, remove_stone] = requests;
+    socket.request(add_stone)?;
+    let created = socket.request(create);
+    let removed = socket.request(remove_stone);
+    created.and(removed)
 }
 
 fn write_create(outbox: &mut Outbox, route: &Route, link: Option<u32>, flag: u16) {
@@ -109,10 +109,6 @@ fn write(message: &mut Writer, route: &Route, link: Option<u32>, (scope, flags):
     if let Some(link) = link {
         message.number(RTA_OIF, link);
     }
-}
-
-fn family_of(address: IpAddr) -> u8 {
-    if address.is_ipv4() { AF_INET } else { AF_INET6 }
 }
 
 /// A route of the main table, with its devices by number.

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::{Duration, Instant};
 
 use flannel_plan::link_name::LinkName;
@@ -16,8 +17,7 @@ use crate::abi::{
     RTEXT_FILTER_SKIP_STATS, RTM_DELLINK, RTM_GETLINK, RTM_GETNEIGH, RTM_NEWLINK, RTM_NEWNEIGH, RTNLGRP_LINK,
 };
 use crate::link::{header, text};
-use crate::listener::Listener;
-use crate::netlink::{Attributes, NetlinkError, Outbox, Received, Socket, Writer, ip, number};
+use crate::netlink::{Attributes, NetlinkError, NoticeSocket, Outbox, Received, Socket, Writer, ip, number};
 
 /// A neighbour that has answered: reachable, stale, about to be asked again, or set by hand. One that was only
 /// asked for may not be there.
@@ -109,7 +109,7 @@ impl Stack {
             })
         };
         let mut found = Vec::new();
-        // An old kernel ignores the wish and tells all devices.
+        // An old kernel ignores IFLA_MASTER and tells all devices.
         self.socket.dump(request, &mut found, |message| {
             read(message).filter(|device| device.master == Some(bridge))
         })?;
@@ -168,7 +168,7 @@ impl Stack {
         self.wait_for(RTNLGRP_LINK, limit, |stack| {
             let device = stack.device_at(index)?;
             let waits = device.as_ref().is_some_and(|device| device.state != OperState::UP);
-            Ok(if waits { Wish::Pending(device) } else { Wish::Granted(device) })
+            Ok(if waits { Continue(device) } else { Break(device) })
         })
     }
 
@@ -176,38 +176,34 @@ impl Stack {
     /// cleans up behind it. To be called in the namespace of the device.
     pub fn wait_for_absence(&mut self, index: u32, limit: Duration) -> Result<(), NetlinkError> {
         self.wait_for(RTNLGRP_LINK, limit, |stack| {
-            Ok(if stack.device_at(index)?.is_some() { Wish::Pending(()) } else { Wish::Granted(()) })
+            Ok(if stack.device_at(index)?.is_some() { Continue(()) } else { Break(()) })
         })
     }
 
-    /// Looks until the look grants what is wished, after every notice of a group, at most for so long.
-    ///
-    /// Most wishes are granted at the first look, which needs no listener.
+    /// Asks until the answer is to be waited for no longer, again after every notice of a group, at most for so long;
+    /// the last answer. Most are right the first time, which needs no socket for notices.
     pub(crate) fn wait_for<T>(
         &mut self,
         group: u32,
         limit: Duration,
-        observe: impl Fn(&mut Self) -> Result<Wish<T>, NetlinkError>,
+        observe: impl Fn(&mut Self) -> Result<ControlFlow<T, T>, NetlinkError>,
     ) -> Result<T, NetlinkError> {
-        if let Wish::Granted(granted) = observe(self)? {
-            return Ok(granted);
+        if let Break(found) = observe(self)? {
+            return Ok(found);
         }
         let end = Instant::now() + limit;
-        let mut listener = Listener::open(group)?;
+        let mut notices = NoticeSocket::open(None, &[group])?;
         loop {
             match observe(self)? {
-                Wish::Granted(granted) => return Ok(granted),
-                Wish::Pending(last) if Instant::now() >= end => return Ok(last),
-                Wish::Pending(_) => listener.wait_until(end)?,
+                Break(found) => return Ok(found),
+                Continue(last) if Instant::now() >= end => return Ok(last),
+                Continue(_) => {
+                    notices.wait_until(end)?;
+                    notices.discard();
+                }
             }
         }
     }
-}
-
-/// What a look found: what we wait for, or what there is instead.
-pub(crate) enum Wish<T> {
-    Granted(T),
-    Pending(T),
 }
 
 fn read_neighbour(message: &Received) -> Option<IpAddr> {

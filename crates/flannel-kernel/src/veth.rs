@@ -1,4 +1,4 @@
-//! Pairs of virtual cable ends: one made here, the other at once in the namespace of a pod.
+//! Veth pairs: one end created here, the other at once in the namespace of a pod.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
@@ -84,7 +84,7 @@ impl Stack {
     }
 }
 
-/// Asks for one queue each way, which is what a cable uses. The kernel would make one for each processor and take all
+/// Asks for one queue each way, which is what a pair uses. The kernel would make one for each processor and take all
 /// but one away at once, and wait for every processor to notice: a fifth of the time of an attachment on two.
 fn write_queues(message: &mut Writer) {
     message.number(IFLA_NUM_TX_QUEUES, 1);

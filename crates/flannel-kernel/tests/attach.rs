@@ -7,12 +7,13 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use flannel_kernel::address::{Dad, DadState, DeviceAddress};
 use flannel_kernel::bridge::{NewBridge, Port, PortVlans};
 use flannel_kernel::netns::{Namespace, run_inside, visit};
 use flannel_kernel::stack::{OperState, Stack};
 use flannel_kernel::sysctl;
 use flannel_kernel::veth::NewVeth;
-use flannel_kernel::wiring::{DeviceAddress, DoubleCheck, Doubt, PodRoute, Wiring, WiringError};
+use flannel_kernel::wiring::{PodRoute, Wiring, WiringError};
 use flannel_plan::mac::Mac;
 use rustix::io::Errno;
 use sandbox::*;
@@ -60,7 +61,7 @@ fn attach(host: &mut Stack, pod: &File) -> (u32, u32) {
 fn wiring(device: u32) -> Wiring {
     let addresses = ["10.22.0.2/24", "fd00:22::2/64"].map(|text| text.parse().unwrap()).to_vec();
     let routes = vec![route("0.0.0.0/0", Some("10.22.0.1")), route("::/0", Some("fd00:22::1"))];
-    Wiring { device, addresses, routes, double_check: DoubleCheck::Skipped }
+    Wiring { device, addresses, routes, dad: Dad::Disabled }
 }
 
 #[test]
@@ -231,13 +232,13 @@ fn addresses_of_one_device_are_added_found_and_taken_away() {
     with_a_pod(|host, pod| {
         let (bridge, _) = attach(host, pod);
         for address in ["10.22.0.1/24", "10.23.0.1/31", "fd00:22::1/64"] {
-            host.add_address(bridge, address.parse().unwrap(), DoubleCheck::Skipped).unwrap();
+            host.add_address(bridge, address.parse().unwrap(), Dad::Disabled).unwrap();
         }
         let mut found = host.addresses(bridge).unwrap();
         found.retain(|found| !found.address.to_string().starts_with("fe80:"));
-        let sure = |text: &str| DeviceAddress { address: text.parse().unwrap(), doubt: Doubt::None };
+        let sure = |text: &str| DeviceAddress { address: text.parse().unwrap(), dad: DadState::Done };
         assert_eq!(found, ["10.22.0.1/24", "10.23.0.1/31", "fd00:22::1/64"].map(sure));
-        let again = host.add_address(bridge, "10.22.0.1/24".parse().unwrap(), DoubleCheck::Skipped);
+        let again = host.add_address(bridge, "10.22.0.1/24".parse().unwrap(), Dad::Disabled);
         assert_eq!(again.unwrap_err().errno, Errno::EXIST);
         for found in found {
             host.remove_address(bridge, found.address).unwrap();
@@ -250,12 +251,12 @@ fn addresses_of_one_device_are_added_found_and_taken_away() {
 fn a_double_on_the_wire_is_found_and_told() {
     with_a_pod(|host, pod| {
         let (bridge, eth0) = attach(host, pod);
-        host.add_address(bridge, "fd00:22::2/64".parse().unwrap(), DoubleCheck::Skipped).unwrap();
+        host.add_address(bridge, "fd00:22::2/64".parse().unwrap(), Dad::Disabled).unwrap();
         visit(pod, || {
             let mut inside = Stack::open().unwrap();
-            let wiring = Wiring { double_check: DoubleCheck::Asked, routes: Vec::new(), ..wiring(eth0) };
+            let wiring = Wiring { dad: Dad::Enabled, routes: Vec::new(), ..wiring(eth0) };
             inside.wire(&wiring).unwrap();
-            let double = DeviceAddress { address: "fd00:22::2/64".parse().unwrap(), doubt: Doubt::Double };
+            let double = DeviceAddress { address: "fd00:22::2/64".parse().unwrap(), dad: DadState::Failed };
             assert_eq!(inside.wait_for_addresses(eth0, LIMIT).unwrap(), [double]);
         })
         .unwrap();

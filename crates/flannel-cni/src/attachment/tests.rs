@@ -68,7 +68,7 @@ fn a_default_route_of_ipam_counts_with_and_without_a_gateway() {
         let made = completed(vec![ip("10.1.2.5/24", None)], given.clone(), Router::OfEverything);
         assert_eq!(made.routes, given);
         let via: IpAddr = gateway.unwrap_or("10.1.2.1").parse().unwrap();
-        let wired = wiring(&made, 7, DoubleCheck::Skipped);
+        let wired = wiring(&made, 7, Dad::Disabled);
         assert_eq!(wired.routes.iter().map(|route| route.via).collect::<Vec<_>>(), [Some(via)]);
     }
 }
@@ -77,7 +77,7 @@ fn a_default_route_of_ipam_counts_with_and_without_a_gateway() {
 fn a_route_without_a_gateway_goes_by_the_first_of_its_family() {
     let ips = vec![ip("fd00::7/64", Some("fd00::1")), ip("10.1.2.5/24", None)];
     let routes = vec![route("10.0.0.0/8", None), Route { mtu: 1300, ..route("fd11::/16", None) }];
-    let wired = wiring(&Attachment { ips, routes, ..Attachment::default() }, 7, DoubleCheck::Asked);
+    let wired = wiring(&Attachment { ips, routes, ..Attachment::default() }, 7, Dad::Enabled);
     let plain = PodRoute {
         destination: net("10.0.0.0/8"),
         via: None,
@@ -93,7 +93,7 @@ fn a_route_without_a_gateway_goes_by_the_first_of_its_family() {
         device: 7,
         addresses: vec![net("fd00::7/64"), net("10.1.2.5/24")],
         routes: vec![plain, by_gateway],
-        double_check: DoubleCheck::Asked,
+        dad: Dad::Enabled,
     };
     assert_eq!(wired, expected);
 }
@@ -225,7 +225,7 @@ fn a_pod_that_is_another_is_told() {
 }
 
 #[test]
-fn a_cable_that_ends_elsewhere_is_told() {
+fn a_veth_that_ends_elsewhere_is_told() {
     let cut = ["CNI veth created for bridge cni0 was not found"];
     assert_eq!(told(|_, found| found.others.clear()), cut);
     assert_eq!(told(|_, found| found.others[0].master = None), cut);

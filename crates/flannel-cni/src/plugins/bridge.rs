@@ -1,16 +1,16 @@
-//! The bridge plugin: a bridge on the host, a cable from it into each pod, addresses from IPAM.
+//! The bridge plugin: a bridge on the host, a veth pair from it into each pod, addresses from IPAM.
 //!
 //! Takes what Go's bridge plugin takes and makes the same objects, with one netlink socket in each namespace.
 //! What was made is taken back when ADD fails; DEL frees all it can find, and goes on after a failure.
 
 mod add;
-mod cable;
 mod check;
 mod config;
 mod del;
 mod gateway;
 mod host;
 mod inside;
+mod veth;
 
 pub use add::add;
 pub use check::check;

@@ -16,7 +16,7 @@ use std::path::Path;
 
 use ipnet::IpNet;
 
-use self::choose::{NoAddress, Question, choose, share_wishes};
+use self::choose::{NoAddress, Question, choose, share_requested};
 use self::config::Config;
 use self::folder::Missing;
 use self::ledger::{Form, Holding, Ledger, Owner};
@@ -72,7 +72,7 @@ pub fn add_on(machine: &Machine, request: &Request) -> Result<Attachment, CniErr
     Ok(Attachment { ips, routes: config.routes, dns, ..Attachment::default() })
 }
 
-/// [`del`] on a given machine. What is wrong with ranges or wishes is told, as Go does, but keeps no address.
+/// [`del`] on a given machine. What is wrong with ranges or requested is told, as Go does, but keeps no address.
 pub fn del_on(machine: &Machine, request: &Request) -> Result<(), CniError> {
     let folder = config::folder(request)?;
     let freed = folder.map_or(Ok(()), |folder| free(machine, request, &folder));
@@ -131,7 +131,7 @@ pub fn status_on(machine: &Machine, request: &Request) -> Result<(), CniError> {
     let nobody = Owner::new("", "");
     let giving = Giving { machine, request, config: &config, owner: &nobody };
     let unmet = config.sets.iter().enumerate().find_map(|(place, set)| {
-        let question = Question { wish: None, last: ledger.last_reserved(place), held: &[] };
+        let question = Question { requested: None, last: ledger.last_reserved(place), held: &[] };
         giving.choose(&ledger, set, question).err()
     });
     unmet.map_or(Ok(()), |error| Err(CniError { code: code::NOT_AVAILABLE, ..error }))
@@ -161,11 +161,11 @@ impl Giving<'_> {
     /// One address of each set, none of them taken yet.
     fn choose_all(&self, ledger: &Ledger<'_>) -> Result<Vec<(IpAddr, Range)>, CniError> {
         let held = self.held(ledger)?;
-        let (shares, left) = share_wishes(&self.config.sets, &self.config.wishes);
+        let (shares, left) = share_requested(&self.config.sets, &self.config.requested);
         let mut chosen = Vec::with_capacity(shares.len());
-        for (place, (set, wish)) in self.config.sets.iter().zip(shares).enumerate() {
-            let last = if wish.is_none() { ledger.last_reserved(place) } else { None };
-            let choice = self.choose(ledger, set, Question { wish, last, held: &held });
+        for (place, (set, requested)) in self.config.sets.iter().zip(shares).enumerate() {
+            let last = if requested.is_none() { ledger.last_reserved(place) } else { None };
+            let choice = self.choose(ledger, set, Question { requested, last, held: &held });
             let context = format_args!("failed to allocate for range {place}");
             chosen.push(choice.map_err(|error| error.context(context))?);
         }
@@ -194,13 +194,9 @@ impl Giving<'_> {
     ) -> Result<(IpAddr, Range), CniError> {
         match choose(set, question, |address| ledger.is_taken(address)) {
             Ok(choice) => Ok(choice),
-            Err(refusal) => {
-                let error = refusal.explain(set, &self.request.container_id);
-                if refusal == NoAddress::Exhausted {
-                    self.free_in_need(ledger, set, error)
-                } else {
-                    Err(error)
-                }
+            Err(why) => {
+                let error = why.explain(set, &self.request.container_id);
+                if why == NoAddress::Exhausted { self.free_in_need(ledger, set, error) } else { Err(error) }
             }
         }
     }

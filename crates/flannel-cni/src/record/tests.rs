@@ -34,7 +34,7 @@ impl Stage {
         Self { folder, records }
     }
 
-    fn save(&self, container: &str, ifname: &str, config: &Map<String, Value>) -> Saved {
+    fn save(&self, container: &str, ifname: &str, config: &Map<String, Value>) -> WrittenRecord {
         let network = name(config).unwrap();
         self.records.save(&request(container, ifname, network), config).unwrap()
     }

@@ -51,7 +51,7 @@ fn an_address_or_route_that_somebody_took_is_named() {
 }
 
 #[test]
-fn a_cable_that_somebody_pulled_is_named() {
+fn a_veth_that_somebody_pulled_is_named() {
     attached(|stage, pod, config| {
         let port = config["prevResult"]["interfaces"][1]["name"].as_str().unwrap();
         sh(&format!("ip link set {port} nomaster"));

@@ -56,7 +56,7 @@ fn the_hosts_own_namespace_is_refused_before_anything_is_done() {
 }
 
 #[test]
-fn after_a_refusal_of_ipam_the_cable_is_gone_and_the_next_try_works() {
+fn after_a_refusal_of_ipam_the_veth_is_gone_and_the_next_try_works() {
     on_a_host(|stage| {
         stage.play_ipam("my-ipam", r#"echo '{"code": 11, "msg": "no addresses"}'; exit 1"#);
         let pod = stage.pod("c0ffee01");
@@ -79,7 +79,7 @@ fn an_ipam_that_is_not_there_leaves_nothing() {
 }
 
 #[test]
-fn an_ipam_that_gives_no_address_is_told_to_free_it_and_the_cable_goes() {
+fn an_ipam_that_gives_no_address_is_told_to_free_it_and_the_veth_goes() {
     on_a_host(|stage| {
         let asked = stage.path("asked");
         let script =
@@ -94,7 +94,7 @@ fn an_ipam_that_gives_no_address_is_told_to_free_it_and_the_cable_goes() {
 }
 
 #[test]
-fn after_a_failure_behind_ipam_the_address_is_free_and_the_cable_is_gone() {
+fn after_a_failure_behind_ipam_the_address_is_free_and_the_veth_is_gone() {
     on_a_host(|stage| {
         let mut config = stage.network(json!({}));
         // Nobody can be reached by a router of another network.
@@ -149,7 +149,7 @@ fn the_address_is_freed_if_the_namespace_is_gone_unknown_or_only_a_file() {
 }
 
 #[test]
-fn the_cable_of_a_namespace_without_a_name_is_found_by_the_result() {
+fn the_veth_of_a_namespace_without_a_name_is_found_by_the_result() {
     on_a_host(|stage| {
         let config = stage.network(json!({}));
         let (mut pod, other) = (stage.pod("c0ffee01"), stage.pod("c0ffee02"));
@@ -164,7 +164,7 @@ fn the_cable_of_a_namespace_without_a_name_is_found_by_the_result() {
 }
 
 #[test]
-fn a_failure_of_ipam_does_not_keep_the_cable_and_is_told() {
+fn a_failure_of_ipam_does_not_keep_the_veth_and_is_told() {
     on_a_host(|stage| {
         let pod = stage.pod("c0ffee01");
         stage.add(&pod, &stage.network(json!({}))).unwrap();
@@ -189,7 +189,7 @@ fn a_configuration_that_add_would_refuse_frees_all_the_same() {
 }
 
 #[test]
-fn a_device_inside_that_is_no_cable_is_not_ours_to_delete() {
+fn a_device_inside_that_is_no_veth_is_not_ours_to_delete() {
     on_a_host(|stage| {
         let pod = stage.pod("c0ffee01");
         pod.inside(|| sh("ip link add eth0 type bridge"));

@@ -3,13 +3,13 @@
 use std::net::IpAddr;
 
 use flannel_plan::mac::Mac;
-use flannel_plan::state::Address;
 
 use super::*;
+use crate::address::Dad;
 use crate::netns::{Namespace, run_inside};
 use crate::stack::Stack;
 use crate::veth::NewVeth;
-use crate::wiring::{DoubleCheck, PodRoute, Wiring, WiringError};
+use crate::wiring::{PodRoute, Wiring, WiringError};
 
 /// Runs a test in a namespace of its own with the number of a device whose other end is up.
 fn with_a_device<T: Send>(test: impl FnOnce(&mut Stack, u32) -> T + Send) -> T {
@@ -38,7 +38,7 @@ fn route(destination: &str, via: &str) -> PodRoute {
 fn wiring(device: u32, routes: Vec<PodRoute>) -> Wiring {
     let addresses = ["10.22.0.2/24", "fd00:22::2/64", "10.23.0.2/32", "fe80::22/64"];
     let addresses = addresses.map(|text| text.parse().unwrap()).to_vec();
-    Wiring { device, addresses, routes, double_check: DoubleCheck::Skipped }
+    Wiring { device, addresses, routes, dad: Dad::Disabled }
 }
 
 /// The outcome of a wiring whose answers are lost.
@@ -83,7 +83,7 @@ fn what_a_repeated_batch_made_the_first_time_is_done() {
 #[test]
 fn an_address_that_was_there_with_another_prefix_is_refused_also_if_asked_twice() {
     let outcome = with_a_device(|stack, device| {
-        stack.add_address(device, "fd00:22::2/80".parse().unwrap(), DoubleCheck::Skipped).unwrap();
+        stack.add_address(device, "fd00:22::2/80".parse().unwrap(), Dad::Disabled).unwrap();
         wire_unheard(stack, &wiring(device, Vec::new()))
     });
     let refused = "fd00:22::2/64".parse().unwrap();
@@ -110,9 +110,9 @@ fn a_route_that_was_there_with_another_mtu_is_refused_also_if_asked_twice() {
 fn what_a_repeated_batch_removed_the_first_time_is_done() {
     with_a_device(|stack, device| {
         let address = "10.22.0.2/24".parse().unwrap();
-        stack.add_address(device, address, DoubleCheck::Skipped).unwrap();
+        stack.add_address(device, address, Dad::Disabled).unwrap();
         let mut removal = Outbox::default();
-        crate::address::remove(&mut removal, &Address { link: "eth0".parse().unwrap(), address }, device);
+        crate::address::remove(&mut removal, address, device);
         stack.socket.lose_answers();
         assert_eq!(send(&mut stack.socket, &mut removal).unwrap().len(), 0);
         assert_eq!(stack.addresses(device).unwrap(), []);

@@ -6,7 +6,7 @@
 use rustix::net::netlink;
 
 use crate::abi::NLMSG_ERROR;
-use crate::netlink::{NetlinkError, Outbox, Received, Socket, messages, refusal};
+use crate::netlink::{NetlinkError, Outbox, Received, Socket, error_of, messages};
 
 /// Of a transaction with more bytes than this the kernel's default buffer may be too small.
 const SMALL: usize = 128 * 1024;
@@ -87,7 +87,7 @@ impl Netfilter {
             for message in messages(self.socket.receive().map_err(whole)?).filter(|it| it.kind == NLMSG_ERROR)
             {
                 let place = usize::try_from(message.sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
-                if let Some(why) = refusal(&message) {
+                if let Some(why) = error_of(&message) {
                     match place {
                         // The frame is refused: nothing else is answered.
                         0 => return Err(whole(why)),

@@ -1,10 +1,10 @@
-//! The kernel's "no": an error number, and the kernel's own words where it has some.
+//! The kernel's error: a number, and the kernel's own words where it has some.
 
 use std::fmt;
 
 use rustix::io::Errno;
 
-/// Why the kernel refused.
+/// Why the kernel did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetlinkError {
     /// The error number.
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_refusal_reads_as_a_sentence() {
+    fn an_error_reads_as_a_sentence() {
         assert_eq!(NetlinkError::from(Errno::PERM).to_string(), "Operation not permitted");
         let with_words =
             NetlinkError { errno: Errno::INVAL, message: Some("Nexthop has invalid gateway.".into()) };

@@ -59,6 +59,11 @@ impl NoticeSocket {
         }
     }
 
+    /// Throws away what was not read yet.
+    pub(crate) fn discard(&mut self) {
+        drain(&self.fd, &mut self.inbox);
+    }
+
     /// Reads once; waits unless it is told not to.
     pub(crate) fn hear(&mut self, flags: RecvFlags) -> Result<Heard<'_>, Errno> {
         let length = match rustix::net::recv(&self.fd, &mut self.inbox[..], flags | RecvFlags::TRUNC) {

@@ -21,7 +21,7 @@ use crate::abi::{
     NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_ECHO, NLMSG_DONE, NLMSG_ERROR, NLMSGERR_ATTR_MSG, SOL_NETLINK,
 };
 
-/// More requests than this in one send could fill the receive buffer with refusals.
+/// More requests than this in one send could fill the receive buffer with errors.
 pub(crate) const MOST_IN_A_CHUNK: usize = 200;
 
 /// The kernel fills at most 32 KiB of a dump at once, however large our buffer is.
@@ -33,8 +33,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// one for seconds.
 const MOST_DUMPS: usize = 500;
 
-/// A request of a batch that was refused.
-pub(crate) struct Refused {
+/// A request of a batch that failed.
+pub(crate) struct FailedRequest {
     /// Its place in the batch.
     pub(crate) place: usize,
     pub(crate) why: NetlinkError,
@@ -93,7 +93,7 @@ impl Socket {
     /// Sends one request and waits for its end.
     pub(crate) fn request(&mut self, mut request: Outbox) -> Result<(), NetlinkError> {
         match self.send_chunk(&mut request)?.pop() {
-            Some(refused) => Err(refused.why),
+            Some(failed) => Err(failed.why),
             None => Ok(()),
         }
     }
@@ -108,7 +108,7 @@ impl Socket {
         loop {
             let received = self.receive()?;
             if let Some(answer) = messages(received).find(|message| message.sequence == sequence) {
-                return refusal(&answer).map_or_else(|| Ok(read(&answer)), Err);
+                return error_of(&answer).map_or_else(|| Ok(read(&answer)), Err);
             }
         }
     }
@@ -126,21 +126,21 @@ impl Socket {
         loop {
             for message in messages(self.receive()?).filter(|message| message.sequence == sequence) {
                 if message.kind == NLMSG_ERROR {
-                    return refusal(&message).map_or(Ok(made), Err);
+                    return error_of(&message).map_or(Ok(made), Err);
                 }
                 made = read(&message).or(made);
             }
         }
     }
 
-    /// Sends the requests, of which only the last is acknowledged, and returns those that were refused.
-    pub(crate) fn send_batch(&mut self, requests: &mut Outbox) -> Result<Vec<Refused>, NetlinkError> {
+    /// Sends the requests, of which only the last is acknowledged, and returns those that failed.
+    pub(crate) fn send_batch(&mut self, requests: &mut Outbox) -> Result<Vec<FailedRequest>, NetlinkError> {
         if requests.len() == 0 {
             return Ok(Vec::new());
         }
         match self.send_chunk(requests) {
             // Some answers are lost. Every request of ours can be repeated, so ask again, one at a time; what the
-            // first time did is refused then.
+            // first time did fails then.
             Err(why) if why.is(Errno::NOBUFS) => self.send_one_by_one(requests),
             outcome => outcome,
         }
@@ -182,7 +182,7 @@ impl Socket {
                 if message.flags & NLM_F_DUMP_INTR != 0 {
                     consistency = Consistency::Interrupted;
                 }
-                if let Some(why) = refusal(&message) {
+                if let Some(why) = error_of(&message) {
                     return Err(why);
                 }
                 if message.kind == NLMSG_DONE {
@@ -193,34 +193,34 @@ impl Socket {
         }
     }
 
-    fn send_chunk(&mut self, requests: &mut Outbox) -> Result<Vec<Refused>, NetlinkError> {
+    fn send_chunk(&mut self, requests: &mut Outbox) -> Result<Vec<FailedRequest>, NetlinkError> {
         requests.flag_last(NLM_F_ACK);
         let first = self.send(requests)?;
         let last = requests.len() - 1;
-        let mut refused = Vec::new();
+        let mut failed = Vec::new();
         loop {
             for message in messages(self.receive()?).filter(|message| message.kind == NLMSG_ERROR) {
                 let place = usize::try_from(message.sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
                 if place > last {
                     continue; // the answer to a request of before, lost then
                 }
-                refused.extend(refusal(&message).map(|why| Refused { place, why, repeated: false }));
+                failed.extend(error_of(&message).map(|why| FailedRequest { place, why, repeated: false }));
                 if place == last {
-                    return Ok(refused);
+                    return Ok(failed);
                 }
             }
         }
     }
 
-    fn send_one_by_one(&mut self, requests: &Outbox) -> Result<Vec<Refused>, NetlinkError> {
+    fn send_one_by_one(&mut self, requests: &Outbox) -> Result<Vec<FailedRequest>, NetlinkError> {
         self.drain();
-        let mut refused = Vec::new();
+        let mut failed = Vec::new();
         for place in 0..requests.len() {
             if let Some(Err(why)) = requests.nth(place).map(|request| self.request(request)) {
-                refused.push(Refused { place, why, repeated: true });
+                failed.push(FailedRequest { place, why, repeated: true });
             }
         }
-        Ok(refused)
+        Ok(failed)
     }
 
     /// Makes room for a send of so many bytes, beyond what the system grants by itself.
@@ -298,7 +298,7 @@ enum Consistency {
 }
 
 /// The error that a message carries, if it carries one.
-pub(crate) fn refusal(message: &Received) -> Option<NetlinkError> {
+pub(crate) fn error_of(message: &Received) -> Option<NetlinkError> {
     if message.kind != NLMSG_ERROR && message.kind != NLMSG_DONE {
         return None;
     }

@@ -1,4 +1,4 @@
-//! ADD: the bridge, the cable, the addresses, the inside of the pod, the gateway, the rules.
+//! ADD: the bridge, the veth pair, the addresses, the inside of the pod, the gateway, the rules.
 
 use std::fs::File;
 use std::path::Path;
@@ -10,7 +10,7 @@ use flannel_plan::link_name::LinkName;
 use ipnet::IpNet;
 
 use super::config::{Config, Inside};
-use super::{cable, gateway, host, inside, request_to_ipam};
+use super::{gateway, host, inside, request_to_ipam, veth};
 use crate::attachment::{self, Router};
 use crate::error::CniError;
 use crate::request::Request;
@@ -36,7 +36,7 @@ pub fn add(request: &Request) -> Result<Attachment, CniError> {
 /// What is to be taken back if a later step fails.
 #[derive(Default)]
 struct Made {
-    cable: Option<Device>,
+    veth: Option<Device>,
     mac_rules: bool,
     lease: bool,
     masquerade: Option<Vec<IpNet>>,
@@ -55,9 +55,9 @@ struct Adding<'a> {
 impl Adding<'_> {
     fn attach(&mut self) -> Result<Attachment, CniError> {
         let (port, mac) =
-            cable::lay(&mut self.host, self.bridge.index, self.config, self.ifname, &self.sandbox)?;
-        self.made.cable = Some(port.clone());
-        cable::set_port(&mut self.host, &port, &self.bridge, self.config)?;
+            veth::create(&mut self.host, self.bridge.index, self.config, self.ifname, &self.sandbox)?;
+        self.made.veth = Some(port.clone());
+        veth::set_port(&mut self.host, &port, &self.bridge, self.config)?;
         if self.config.checks_mac {
             self.made.mac_rules = true;
             macspoof::set_up(self.request, port.name.as_str(), mac)?;
@@ -92,7 +92,7 @@ impl Adding<'_> {
         }
         let gone = || CniError::internal(format!("bug: {} has no other end", port.name));
         let device = port.peer.ok_or_else(gone)?;
-        let wiring = attachment::wiring(result, device, self.config.double_check);
+        let wiring = attachment::wiring(result, device, self.config.dad);
         visit(&self.sandbox, || inside::wire(self.ifname, &wiring))
             .map_err(|why| CniError::internal(why.to_string()))?
     }
@@ -104,16 +104,16 @@ impl Adding<'_> {
             return Ok(None);
         }
         let vlan =
-            self.config.vlan.map(|vlan| cable::vlan_gateway(&mut self.host, &self.bridge, vlan, self.config));
+            self.config.vlan.map(|vlan| veth::vlan_gateway(&mut self.host, &self.bridge, vlan, self.config));
         let vlan = vlan.transpose()?;
-        let router = gateway::Place {
+        let target = gateway::Target {
             bridge: &self.bridge,
             device: vlan.as_ref().unwrap_or(&self.bridge),
             port: port.index,
             force: self.config.force_address,
-            double_check: self.config.double_check,
+            dad: self.config.dad,
         };
-        gateway::ensure(&mut self.host, &router, &gateways)?;
+        gateway::ensure(&mut self.host, &target, &gateways)?;
         host::enable_forwarding(&gateways)?;
         Ok(vlan)
     }
@@ -134,7 +134,8 @@ impl Adding<'_> {
             Inside::Raised => self.host.wait_for_up(port.index, PORT_LIMIT),
             Inside::Untouched => self.host.device_at(port.index),
         };
-        let found = observation.map_err(host::refused(format_args!("failed to lookup {:?}", port.name)))?;
+        let found =
+            observation.map_err(host::kernel_error(format_args!("failed to lookup {:?}", port.name)))?;
         let found = found.ok_or_else(|| CniError::internal(format!("somebody removed {}", port.name)))?;
         if self.config.inside == Inside::Raised && found.state != OperState::UP {
             return Err(CniError::internal(format!("bridge port in error state: {}", found.state)));
@@ -151,7 +152,7 @@ impl Adding<'_> {
         // A bridge that was made by another may have changed its address when it got our port.
         let bridge = self.host.device_at(self.bridge.index);
         let bridge =
-            bridge.map_err(host::refused(format_args!("failed to lookup {:?}", self.bridge.name)))?;
+            bridge.map_err(host::kernel_error(format_args!("failed to lookup {:?}", self.bridge.name)))?;
         let bridge = bridge.as_ref().unwrap_or(&self.bridge);
         let on_host = |device: &Device| Interface {
             name: device.name.to_string(),
@@ -174,8 +175,8 @@ impl Adding<'_> {
         if self.made.mac_rules {
             failures.extend(macspoof::tear_down(self.request).err());
         }
-        if let Some(port) = &self.made.cable {
-            failures.extend(cable::remove(&mut self.host, port).err());
+        if let Some(port) = &self.made.veth {
+            failures.extend(veth::remove(&mut self.host, port).err());
         }
         if let (true, Some(ipam)) = (self.made.lease, &self.config.ipam) {
             let request = request_to_ipam(self.request);

@@ -52,8 +52,9 @@ fn look_inside(ifname: &str) -> Result<Found, CniError> {
 
 fn look_at_host(promise: &Promise, found: &mut Found) -> Result<(), CniError> {
     let mut host = host::open()?;
-    let mut find =
-        |name: LinkName| host.device(name).map_err(host::refused(format_args!("failed to lookup {name:?}")));
+    let mut find = |name: LinkName| {
+        host.device(name).map_err(host::kernel_error(format_args!("failed to lookup {name:?}")))
+    };
     found.bridge = find(promise.bridge)?;
     for name in promise.other_names().filter_map(|name| name.parse().ok()) {
         found.others.extend(find(name)?);

@@ -1,7 +1,7 @@
 //! The configuration of the bridge plugin: every key read and checked once, with Go's names and defaults.
 
+use flannel_kernel::address::Dad;
 use flannel_kernel::bridge::Port;
-use flannel_kernel::wiring::DoubleCheck;
 use flannel_plan::link_name::LinkName;
 use flannel_plan::mac::Mac;
 use serde_json::Value;
@@ -31,7 +31,7 @@ pub(super) struct Config {
     pub(super) trunk: Option<Vec<u16>>,
     pub(super) keeps_default_vlan: bool,
     pub(super) checks_mac: bool,
-    pub(super) double_check: DoubleCheck,
+    pub(super) dad: Dad,
     /// `disableContainerInterface`: the pod's end stays switched off.
     pub(super) inside: Inside,
     /// The plugin that hands out addresses; none is a bridge for frames alone.
@@ -47,7 +47,7 @@ pub(super) struct Masquerade {
     pub(super) backend: Option<String>,
 }
 
-/// What becomes of the pod's end of the cable.
+/// What becomes of the pod's end of the veth pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inside {
     /// It is switched on.
@@ -72,7 +72,7 @@ impl Config {
             trunk: trunk(keys)?,
             keeps_default_vlan: keys.switch("preserveDefaultVlan")?,
             checks_mac: keys.switch("macspoofchk")?,
-            double_check: double_check(keys)?,
+            dad: dad(keys)?,
             inside: if keys.switch("disableContainerInterface")? {
                 Inside::Untouched
             } else {
@@ -132,8 +132,8 @@ fn mtu(keys: Object<'_>) -> Result<Option<u32>, CniError> {
     u32::try_from(mtu).map(Some).map_err(|_| CniError::internal(format!("mtu {mtu} is too large")))
 }
 
-fn double_check(keys: Object<'_>) -> Result<DoubleCheck, CniError> {
-    Ok(if keys.switch("enabledad")? { DoubleCheck::Asked } else { DoubleCheck::Skipped })
+fn dad(keys: Object<'_>) -> Result<Dad, CniError> {
+    Ok(if keys.switch("enabledad")? { Dad::Enabled } else { Dad::Disabled })
 }
 
 fn vlan(keys: Object<'_>) -> Result<Option<u16>, CniError> {

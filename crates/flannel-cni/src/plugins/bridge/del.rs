@@ -1,4 +1,4 @@
-//! DEL: the cable, the rules, the address. What is gone is no failure; what fails does not stop the rest.
+//! DEL: the veth pair, the rules, the address. What is gone is no failure; what fails does not stop the rest.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -15,21 +15,21 @@ use crate::request::Request;
 use crate::sandbox::{self, Sandbox};
 use crate::{delegate, macspoof, masquerade};
 
-/// So long the rules wait for the cable, not longer.
+/// So long the rules wait for the veth pair, not longer.
 const ABSENCE_LIMIT: Duration = Duration::from_millis(100);
 
 /// Detaches a pod, and frees everything that was made for it.
 pub fn del(request: &Request) -> Result<(), CniError> {
     let mut failures = Vec::new();
-    let cable = match find_cable(request) {
-        Ok(cable) => cable,
+    let veth = match find_veth(request) {
+        Ok(veth) => veth,
         Err(why) => {
             failures.push(why);
             None
         }
     };
-    failures.extend(remove_cable_and_rules(request, cable));
-    // Last: the address must not be another's while the cable or a rule is there.
+    failures.extend(remove_veth_and_rules(request, veth));
+    // Last: the address must not be another's while the veth pair or a rule is there.
     if let Some(ipam) = text_at(request.config(), "ipam", "type") {
         failures.extend(delegate::del(&request_to_ipam(request), ipam, &request.config).err());
     }
@@ -45,18 +45,18 @@ fn is_on(config: Object<'_>, key: &str) -> bool {
     config.switch(key).unwrap_or(false)
 }
 
-/// One end of the cable, with a way to it.
-struct Cable {
+/// One end of the veth pair, with a way to it.
+struct Veth {
     stack: Stack,
-    end: Device,
-    /// The number of the host's end.
+    device: Device,
+    /// The number of the host's device.
     port: Option<u32>,
     /// The pod's addresses, if rules are made of them.
     addresses: Vec<IpNet>,
 }
 
-/// Finds the cable: in the pod, or, where that is gone, by the name that the runtime brings back.
-fn find_cable(request: &Request) -> Result<Option<Cable>, CniError> {
+/// Finds the veth pair: in the pod, or, where that is gone, by the name that the runtime brings back.
+fn find_veth(request: &Request) -> Result<Option<Veth>, CniError> {
     match sandbox::find(request.netns.as_deref())? {
         Sandbox::Open(namespace) => {
             visit(&namespace, || find_inside(request)).map_err(|why| CniError::internal(why.to_string()))?
@@ -65,20 +65,21 @@ fn find_cable(request: &Request) -> Result<Option<Cable>, CniError> {
     }
 }
 
-fn find_inside(request: &Request) -> Result<Option<Cable>, CniError> {
+fn find_inside(request: &Request) -> Result<Option<Veth>, CniError> {
     let Ok(name) = request.ifname.parse::<LinkName>() else { return Ok(None) };
     let mut stack = host::open()?;
     let failed = || format!("failed to lookup {name:?}");
-    let found = stack.device(name).map_err(host::refused(format_args!("{}", failed())))?;
+    let found = stack.device(name).map_err(host::kernel_error(format_args!("{}", failed())))?;
     // A device of another kind is not ours.
-    let Some(end) = found.filter(|found| &*found.kind == "veth") else { return Ok(None) };
+    let Some(device) = found.filter(|found| &*found.kind == "veth") else { return Ok(None) };
     let mut addresses = Vec::new();
     if is_on(request.config(), "ipMasq") {
-        let found = stack.addresses(end.index).map_err(host::refused(format_args!("{}", failed())))?;
+        let found =
+            stack.addresses(device.index).map_err(host::kernel_error(format_args!("{}", failed())))?;
         addresses.extend(found.into_iter().map(|found| found.address).filter(is_global));
     }
-    let port = end.peer;
-    Ok(Some(Cable { stack, end, port, addresses }))
+    let port = device.peer;
+    Ok(Some(Veth { stack, device, port, addresses }))
 }
 
 fn is_global(net: &IpNet) -> bool {
@@ -88,8 +89,8 @@ fn is_global(net: &IpNet) -> bool {
     }
 }
 
-/// A namespace that lost its name may live on in a process, and the cable with it.
-fn find_on_host(request: &Request) -> Result<Option<Cable>, CniError> {
+/// A namespace that lost its name may live on in a process, and the veth pair with it.
+fn find_on_host(request: &Request) -> Result<Option<Veth>, CniError> {
     let Ok(Some(promised)) = request.prev_result() else { return Ok(None) };
     let on_host = promised.interfaces.iter().filter(|interface| interface.sandbox.is_none());
     let mut ports = on_host.filter(|interface| interface.name.starts_with("veth"));
@@ -97,31 +98,31 @@ fn find_on_host(request: &Request) -> Result<Option<Cable>, CniError> {
         return Ok(None);
     };
     let mut stack = host::open()?;
-    let found = stack.device(name).map_err(host::refused(format_args!("failed to lookup {name:?}")))?;
+    let found = stack.device(name).map_err(host::kernel_error(format_args!("failed to lookup {name:?}")))?;
     let is_same = |found: &Device| &*found.kind == "veth" && found.mac.to_string() == port.mac;
     let addresses = promised.ips.iter().map(|ip| ip.address).collect();
-    let cable = |end: Device| Cable { stack, port: Some(end.index), end, addresses };
-    Ok(found.filter(is_same).map(cable))
+    let veth = |device: Device| Veth { stack, port: Some(device.index), device, addresses };
+    Ok(found.filter(is_same).map(veth))
 }
 
 /// Removes both at the same time: for each the kernel makes us wait, 10 to 20 ms.
-fn remove_cable_and_rules(request: &Request, cable: Option<Cable>) -> Vec<CniError> {
+fn remove_veth_and_rules(request: &Request, veth: Option<Veth>) -> Vec<CniError> {
     let config = request.config();
     let (masquerades, checks_mac) = (is_on(config, "ipMasq"), is_on(config, "macspoofchk"));
-    let port = cable.as_ref().and_then(|cable| cable.port);
-    let addresses = cable.as_ref().map_or_else(Vec::new, |cable| cable.addresses.clone());
-    let cable = Mutex::new(cable);
-    let remove_cable = || {
-        let cable = cable.lock().unwrap_or_else(PoisonError::into_inner).take();
-        cable.map_or(Ok(()), Cable::remove)
+    let port = veth.as_ref().and_then(|veth| veth.port);
+    let addresses = veth.as_ref().map_or_else(Vec::new, |veth| veth.addresses.clone());
+    let veth = Mutex::new(veth);
+    let remove_veth = || {
+        let veth = veth.lock().unwrap_or_else(PoisonError::into_inner).take();
+        veth.map_or(Ok(()), Veth::remove)
     };
     let mut failures = Vec::new();
     if !masquerades && !checks_mac {
-        failures.extend(remove_cable().err());
+        failures.extend(remove_veth().err());
         return failures;
     }
     std::thread::scope(|scope| {
-        let removal = std::thread::Builder::new().spawn_scoped(scope, remove_cable);
+        let removal = std::thread::Builder::new().spawn_scoped(scope, remove_veth);
         if let (Ok(_), Some(port)) = (&removal, port) {
             wait_for_absence(port);
         }
@@ -133,23 +134,23 @@ fn remove_cable_and_rules(request: &Request, cable: Option<Cable>) -> Vec<CniErr
         }
         let removed = match removal {
             Ok(thread) => thread.join().unwrap_or_else(|bug| std::panic::resume_unwind(bug)),
-            Err(_) => remove_cable(), // a host that is out of threads must get rid of pods first of all
+            Err(_) => remove_veth(), // a host that is out of threads must get rid of pods first of all
         };
         failures.extend(removed.err());
     });
     failures
 }
 
-/// The cable is gone after a millisecond; the kernel then waits until nobody can see it any more. Rules that are
+/// The veth pair is gone after a millisecond; the kernel then waits until nobody can see it any more. Rules that are
 /// removed before that would make it wait once more: together 28 ms, and 16 ms in this order.
 fn wait_for_absence(port: u32) {
     // If it cannot be seen, the order costs time and nothing else.
     let _ = host::open().map(|mut host| host.wait_for_absence(port, ABSENCE_LIMIT));
 }
 
-impl Cable {
+impl Veth {
     fn remove(mut self) -> Result<(), CniError> {
-        let tried = format_args!("failed to delete {:?}", self.end.name);
-        self.stack.remove(self.end.index).map_err(host::refused(tried))
+        let tried = format_args!("failed to delete {:?}", self.device.name);
+        self.stack.remove(self.device.index).map_err(host::kernel_error(tried))
     }
 }

@@ -2,17 +2,17 @@
 
 use std::io::Write;
 
+use flannel_kernel::address::Dad;
 use flannel_kernel::stack::{Device, Stack};
-use flannel_kernel::wiring::DoubleCheck;
 use flannel_plan::family::{Family, overlap};
 use ipnet::IpNet;
 use rustix::io::Errno;
 
-use super::host::refused;
+use super::host::kernel_error;
 use crate::error::CniError;
 
-/// Where the addresses go.
-pub(super) struct Place<'a> {
+/// The device that gets the addresses, and who is on its bridge.
+pub(super) struct Target<'a> {
     /// The bridge.
     pub(super) bridge: &'a Device,
     /// The device that gets them: the bridge, or the one that stands for it in a VLAN.
@@ -21,15 +21,15 @@ pub(super) struct Place<'a> {
     pub(super) port: u32,
     /// Whether old addresses go, whoever uses them.
     pub(super) force: bool,
-    /// Whether IPv6 addresses are checked for a double.
-    pub(super) double_check: DoubleCheck,
+    /// Duplicate address detection of IPv6 addresses.
+    pub(super) dad: Dad,
 }
 
 /// Gives the device the addresses that it lacks.
-pub(super) fn ensure(host: &mut Stack, place: &Place, wanted: &[IpNet]) -> Result<(), CniError> {
-    let name = place.device.name;
+pub(super) fn ensure(host: &mut Stack, target: &Target, wanted: &[IpNet]) -> Result<(), CniError> {
+    let name = target.device.name;
     let failed = || format!("failed to set bridge addr: {name}");
-    let found = host.addresses(place.device.index).map_err(refused(format_args!("{}", failed())))?;
+    let found = host.addresses(target.device.index).map_err(kernel_error(format_args!("{}", failed())))?;
     let found: Vec<_> = found.into_iter().map(|found| found.address).collect();
     let missing: Vec<_> = wanted.iter().copied().filter(|wanted| !found.contains(wanted)).collect();
     if missing.is_empty() {
@@ -37,17 +37,17 @@ pub(super) fn ensure(host: &mut Stack, place: &Place, wanted: &[IpNet]) -> Resul
     }
     let stale = stale(&found, wanted, &missing);
     if !stale.is_empty() {
-        if place.force || !is_used(host, place).map_err(refused(format_args!("{}", failed())))? {
+        if target.force || !is_used(host, target).map_err(kernel_error(format_args!("{}", failed())))? {
             for address in &stale {
                 let tried = format_args!("failed to set bridge addr: could not remove {address} from {name}");
-                host.remove_address(place.device.index, *address).map_err(refused(tried))?;
+                host.remove_address(target.device.index, *address).map_err(kernel_error(tried))?;
             }
         } else {
-            tell(place, &stale, &missing);
+            tell(target, &stale, &missing);
         }
     }
     for address in missing {
-        match host.add_address(place.device.index, address, place.double_check) {
+        match host.add_address(target.device.index, address, target.dad) {
             Err(why) if why.errno != Errno::EXIST => {
                 let text = format!("could not add IP address {address} to {name:?}: {why}");
                 return Err(CniError::internal(text).context("failed to set bridge addr"));
@@ -56,8 +56,8 @@ pub(super) fn ensure(host: &mut Stack, place: &Place, wanted: &[IpNet]) -> Resul
         }
     }
     // A bridge that somebody made without one would change its address with every pod from now on.
-    let pinned = host.set_mac(place.device.index, place.device.mac);
-    pinned.map_err(refused(format_args!("{}: could not set its MAC", failed())))
+    let pinned = host.set_mac(target.device.index, target.device.mac);
+    pinned.map_err(kernel_error(format_args!("{}: could not set its MAC", failed())))
 }
 
 /// The addresses that a missing one cannot stand beside: of IPv4 any, of IPv6 those of the same network.
@@ -71,16 +71,16 @@ fn stale(found: &[IpNet], wanted: &[IpNet], missing: &[IpNet]) -> Vec<IpNet> {
 }
 
 /// Whether anything but the new pod is on the bridge: nobody here knows its address.
-fn is_used(host: &mut Stack, place: &Place) -> Result<bool, flannel_kernel::NetlinkError> {
-    let ports = host.ports(place.bridge.index)?;
-    let own = [Some(place.port), place.device.peer];
+fn is_used(host: &mut Stack, target: &Target) -> Result<bool, flannel_kernel::NetlinkError> {
+    let ports = host.ports(target.bridge.index)?;
+    let own = [Some(target.port), target.device.peer];
     Ok(ports.iter().any(|port| !own.contains(&Some(port.index))))
 }
 
 /// Tells the operator, by the log of the runtime.
-fn tell(place: &Place, stale: &[IpNet], missing: &[IpNet]) {
+fn tell(target: &Target, stale: &[IpNet], missing: &[IpNet]) {
     let list = |nets: &[IpNet]| nets.iter().map(IpNet::to_string).collect::<Vec<_>>().join(", ");
-    let name = place.device.name;
+    let name = target.device.name;
     let (old, new) = (list(stale), list(missing));
     let _ = writeln!(
         std::io::stderr(),

@@ -4,10 +4,10 @@ use std::fmt;
 use std::net::Ipv6Addr;
 
 use flannel_kernel::NetlinkError;
+use flannel_kernel::address::Dad;
 use flannel_kernel::bridge::NewBridge;
 use flannel_kernel::stack::{Device, Stack};
 use flannel_kernel::sysctl;
-use flannel_kernel::wiring::DoubleCheck;
 use flannel_plan::family::Family;
 use flannel_plan::mac::Mac;
 use ipnet::IpNet;
@@ -18,11 +18,11 @@ use crate::error::CniError;
 
 /// Opens a way to the network stack of this thread's namespace.
 pub(super) fn open() -> Result<Stack, CniError> {
-    Stack::open().map_err(refused(format_args!("cannot open a netlink socket")))
+    Stack::open().map_err(kernel_error(format_args!("cannot open a netlink socket")))
 }
 
 /// An error of the kernel, with what was tried in front.
-pub(super) fn refused(tried: fmt::Arguments) -> impl FnOnce(NetlinkError) -> CniError {
+pub(super) fn kernel_error(tried: fmt::Arguments) -> impl FnOnce(NetlinkError) -> CniError {
     let tried = tried.to_string();
     move |why| CniError::internal(format!("{tried}: {why}"))
 }
@@ -47,8 +47,8 @@ pub(super) fn random_mac() -> Result<Mac, CniError> {
 pub(super) fn ensure_bridge(host: &mut Stack, config: &Config) -> Result<Device, CniError> {
     let name = config.bridge;
     let failed = |why: String| CniError::internal(format!("failed to create bridge {name:?}: {why}"));
-    let refused = |why: NetlinkError| failed(why.to_string());
-    let bridge = match host.device(name).map_err(refused)? {
+    let because = |why: NetlinkError| failed(why.to_string());
+    let bridge = match host.device(name).map_err(because)? {
         Some(found) => found,
         None => create_bridge(host, config)?,
     };
@@ -56,12 +56,12 @@ pub(super) fn ensure_bridge(host: &mut Stack, config: &Config) -> Result<Device,
         return Err(failed(format!("{name:?} already exists but is not a bridge")));
     }
     if config.promiscuous && !bridge.promiscuous {
-        host.make_promiscuous(bridge.index).map_err(refused)?;
+        host.make_promiscuous(bridge.index).map_err(because)?;
     }
     // The host's own routers must not come from a pod.
     let _ = sysctl::set(&format!("net/ipv6/conf/{name}/accept_ra"), "0"); // a host may have no IPv6
     if !bridge.up {
-        host.raise(bridge.index).map_err(refused)?;
+        host.raise(bridge.index).map_err(because)?;
     }
     Ok(bridge)
 }
@@ -97,7 +97,7 @@ fn add_link_local(host: &mut Stack, bridge: &Device) {
     if sysctl::is(&format!("net/ipv6/conf/{}/addr_gen_mode", bridge.name), BY_MAC)
         && let Ok(address) = IpNet::new(link_local(bridge.mac).into(), 64)
     {
-        let _ = host.add_address(bridge.index, address, DoubleCheck::Asked); // the kernel will come to it
+        let _ = host.add_address(bridge.index, address, Dad::Enabled); // the kernel will come to it
     }
 }
 
@@ -117,7 +117,7 @@ pub(super) fn enable_forwarding(gateways: &[IpNet]) -> Result<(), CniError> {
         };
         let is_wanted = gateways.iter().any(|gateway| Family::of_net(*gateway) == family);
         if is_wanted && !sysctl::is(path, "1") {
-            sysctl::set(path, "1").map_err(refused(format_args!("failed to enable forwarding")))?;
+            sysctl::set(path, "1").map_err(kernel_error(format_args!("failed to enable forwarding")))?;
         }
     }
     Ok(())

@@ -3,40 +3,41 @@
 use std::time::Duration;
 
 use flannel_kernel::NetlinkError;
+use flannel_kernel::address::{Dad, DadState, DeviceAddress};
 use flannel_kernel::stack::Stack;
 use flannel_kernel::sysctl;
-use flannel_kernel::wiring::{DeviceAddress, DoubleCheck, Doubt, Wiring};
+use flannel_kernel::wiring::Wiring;
 use flannel_plan::link_name::LinkName;
 
-use super::host::refused;
+use super::host::kernel_error;
 use crate::error::CniError;
 
-/// The kernel needs one to two seconds to ask the wire for a double.
-const DOUBT_LIMIT: Duration = Duration::from_secs(5);
+/// Duplicate address detection takes one to two seconds.
+const DAD_LIMIT: Duration = Duration::from_secs(5);
 
 /// Wires the pod's device. The thread must be inside the pod's namespace.
 pub(super) fn wire(ifname: LinkName, wiring: &Wiring) -> Result<(), CniError> {
     let has_ipv6 = wiring.addresses.iter().any(|address| address.addr().is_ipv6());
     if !wiring.addresses.is_empty() {
-        set_manners(ifname, wiring.double_check);
+        set_manners(ifname, wiring.dad);
     }
     if has_ipv6 {
         switch_ipv6_on(ifname)?;
     }
     let mut stack = super::host::open()?;
     stack.wire(wiring).map_err(|why| CniError::internal(format!("{ifname}: {why}")))?;
-    if has_ipv6 && wiring.double_check == DoubleCheck::Asked {
+    if has_ipv6 && wiring.dad == Dad::Enabled {
         settle(&mut stack, ifname, wiring.device)?;
     }
     Ok(())
 }
 
 /// A pod may have no IPv6, and then nothing to set.
-fn set_manners(ifname: LinkName, double_check: DoubleCheck) {
+fn set_manners(ifname: LinkName, dad: Dad) {
     let set = |path: String, value| {
         let _ = sysctl::set(&path, value);
     };
-    if double_check == DoubleCheck::Asked {
+    if dad == Dad::Enabled {
         set(format!("net/ipv6/conf/{ifname}/enhanced_dad"), "1");
         set(format!("net/ipv6/conf/{ifname}/accept_dad"), "1");
     } else {
@@ -53,17 +54,17 @@ fn switch_ipv6_on(ifname: LinkName) -> Result<(), CniError> {
         }
     }
     let path = format!("net/ipv6/conf/{ifname}/keep_addr_on_down");
-    sysctl::set(&path, "1").map_err(refused(format_args!("failed to set {path}")))
+    sysctl::set(&path, "1").map_err(kernel_error(format_args!("failed to set {path}")))
 }
 
 /// Waits until the kernel has asked the wire, and refuses an address that another has.
 fn settle(stack: &mut Stack, ifname: LinkName, device: u32) -> Result<(), CniError> {
     let failed =
         |why: NetlinkError| CniError::internal(format!("cannot read the addresses of {ifname}: {why}"));
-    let doubtful = stack.wait_for_addresses(device, DOUBT_LIMIT).map_err(failed)?;
-    let Some(DeviceAddress { address, doubt }) = doubtful.first() else { return Ok(()) };
-    Err(CniError::internal(match doubt {
-        Doubt::Double => format!("{ifname} cannot have {address}: another device on the wire has it"),
-        _ => format!("{ifname} still has a tentative {address} after {} s", DOUBT_LIMIT.as_secs()),
+    let unusable = stack.wait_for_addresses(device, DAD_LIMIT).map_err(failed)?;
+    let Some(DeviceAddress { address, dad }) = unusable.first() else { return Ok(()) };
+    Err(CniError::internal(match dad {
+        DadState::Failed => format!("{ifname} cannot have {address}: another device on the wire has it"),
+        _ => format!("{ifname} still has a tentative {address} after {} s", DAD_LIMIT.as_secs()),
     }))
 }

@@ -1,4 +1,4 @@
-//! The cable from the bridge into a pod: its two ends, and what the bridge does with the port.
+//! The veth pair of a pod: created with one end in the pod, and what the bridge does with the other, its port.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -13,7 +13,7 @@ use flannel_plan::mac::Mac;
 use rustix::io::Errno;
 
 use super::config::Config;
-use super::host::{random, random_mac, refused};
+use super::host::{kernel_error, random, random_mac};
 use crate::error::CniError;
 
 /// With 32 random bits in a name, ten tries fail only on a host with billions of pods.
@@ -22,8 +22,8 @@ const MOST_TRIES: usize = 10;
 /// The VLAN of frames without a tag, on a port that is told only of those with one.
 const NATIVE_VLAN: u16 = 1;
 
-/// Makes a cable whose other end is in the pod; gives the host's end and the pod's hardware address.
-pub(super) fn lay(
+/// Creates a veth pair with one end in the pod; gives the host's end and the pod's hardware address.
+pub(super) fn create(
     host: &mut Stack,
     bridge: u32,
     config: &Config,
@@ -68,19 +68,19 @@ pub(super) fn set_port(
     bridge: &Device,
     config: &Config,
 ) -> Result<(), CniError> {
-    refuse_routers(port.name);
+    ignore_router_advertisements(port.name);
     if config.port != Port::default() {
         let Port { hairpin, isolated } = config.port;
         let tried =
             format_args!("failed to set hairpin {hairpin} and isolation {isolated} for {}", port.name);
-        host.set_port(port.index, config.port).map_err(refused(tried))?;
+        host.set_port(port.index, config.port).map_err(kernel_error(tried))?;
     }
     let tagged = config.trunk.as_deref().unwrap_or_default();
     set_vlans(host, port, bridge, &vlans(config, bridge, config.vlan, tagged))
 }
 
 /// What is announced by a pod must not become a way of the host.
-fn refuse_routers(name: LinkName) {
+fn ignore_router_advertisements(name: LinkName) {
     let _ = sysctl::set(&format!("net/ipv6/conf/{name}/accept_ra"), "0"); // a host may have no IPv6
 }
 
@@ -104,10 +104,10 @@ fn set_vlans(host: &mut Stack, port: &Device, bridge: &Device, vlans: &PortVlans
     }
     let (port, name, bridge) = (port.index, port.name, bridge.name);
     host.set_vlans(port, vlans)
-        .map_err(refused(format_args!("failed to set the VLANs of {name} on {bridge}")))
+        .map_err(kernel_error(format_args!("failed to set the VLANs of {name} on {bridge}")))
 }
 
-/// The host's own place in a VLAN, which has the gateway's address: one end of a cable whose other end is a port.
+/// The host's own device in a VLAN, which has the gateway's address: one end of a veth pair whose other end is a port.
 pub(super) fn vlan_gateway(
     host: &mut Stack,
     bridge: &Device,
@@ -117,23 +117,23 @@ pub(super) fn vlan_gateway(
     let text = format!("{}.{vlan}", bridge.name);
     let failed = format!("failed to create vlan interface {text:?}");
     let name: LinkName = text.parse().map_err(|why| CniError::internal(format!("{failed}: {why}")))?;
-    let find = |host: &mut Stack| host.device(name).map_err(refused(format_args!("{failed}")));
+    let find = |host: &mut Stack| host.device(name).map_err(kernel_error(format_args!("{failed}")));
     let gateway = match find(host)? {
         Some(found) => found,
         None => {
             let vlans = vlans(config, bridge, Some(vlan), &[]);
-            lay_vlan_cable(host, bridge, name, &vlans).map_err(|why| why.context(&failed))?;
+            create_vlan_veth(host, bridge, name, &vlans).map_err(|why| why.context(&failed))?;
             find(host)?.ok_or_else(|| CniError::internal("somebody removed it").context(&failed))?
         }
     };
     if !gateway.up {
-        host.raise(gateway.index).map_err(refused(format_args!("{failed}")))?;
+        host.raise(gateway.index).map_err(kernel_error(format_args!("{failed}")))?;
     }
     Ok(gateway)
 }
 
-/// Makes the cable, unless another ADD was faster; what is only half made is taken back.
-fn lay_vlan_cable(
+/// Creates the veth pair, unless another ADD was faster; what is only half made is taken back.
+fn create_vlan_veth(
     host: &mut Stack,
     bridge: &Device,
     name: LinkName,
@@ -153,22 +153,22 @@ fn lay_vlan_cable(
         Err(why) if why.errno == Errno::EXIST => return Ok(()),
         Err(why) => return Err(CniError::internal(why.to_string())),
     };
-    plug_in(host, bridge, veth.peer, vlans).inspect_err(|_| {
+    attach(host, bridge, veth.peer, vlans).inspect_err(|_| {
         let _ = remove(host, &gateway); // the first error is the one to tell
     })
 }
 
-fn plug_in(host: &mut Stack, bridge: &Device, port: LinkName, vlans: &PortVlans) -> Result<(), CniError> {
+fn attach(host: &mut Stack, bridge: &Device, port: LinkName, vlans: &PortVlans) -> Result<(), CniError> {
     let failed = |why: NetlinkError| CniError::internal(why.to_string());
     let found = host.device(port).map_err(failed)?;
     let found = found.ok_or_else(|| CniError::internal(format!("somebody removed {port}")))?;
-    refuse_routers(port);
+    ignore_router_advertisements(port);
     host.set_master(found.index, bridge.index).map_err(failed)?;
     host.raise(found.index).map_err(failed)?;
     set_vlans(host, &found, bridge, vlans)
 }
 
-/// Removes a cable by the host's end: by its number, as the name may belong to another by now.
+/// Removes a veth pair by the host's end: by its number, as the name may belong to another by now.
 pub(super) fn remove(host: &mut Stack, port: &Device) -> Result<(), CniError> {
-    host.remove(port.index).map_err(refused(format_args!("failed to delete {}", port.name)))
+    host.remove(port.index).map_err(kernel_error(format_args!("failed to delete {}", port.name)))
 }

@@ -1,5 +1,5 @@
-//! Which address a container gets: takes sets, wishes and what is taken, gives an address or the reason why
-//! not. Pure: everything is decided before anything is written, so a refusal leaves nothing to undo.
+//! Which address a container gets: takes sets, requested addresses and what is taken, gives an address or the reason
+//! why not. Pure: everything is decided before anything is written, so an error leaves nothing to undo.
 
 use std::net::IpAddr;
 
@@ -11,16 +11,16 @@ use crate::error::CniError;
 pub enum NoAddress {
     /// The container has one of the set already.
     Duplicate(IpAddr),
-    /// The address that is wished is the router's.
+    /// The address that is requested is the router's.
     Gateway(IpAddr),
-    /// The address that is wished is somebody's.
+    /// The address that is requested is somebody's.
     Taken(IpAddr),
     /// Every address is somebody's.
     Exhausted,
 }
 
 impl NoAddress {
-    /// The refusal in the words that operators look for.
+    /// The error in the words that operators look for.
     pub fn explain(&self, set: &RangeSet, container_id: &str) -> CniError {
         CniError::internal(match self {
             Self::Duplicate(address) => {
@@ -38,8 +38,8 @@ impl NoAddress {
 /// What is known when a set is asked for an address.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// The address that is wished.
-    pub wish: Option<IpAddr>,
+    /// The address that is requested.
+    pub requested: Option<IpAddr>,
     /// The address that the set gave last.
     pub last: Option<IpAddr>,
     /// What the container has already, of any set.
@@ -52,28 +52,29 @@ pub fn choose(
     question: Question<'_>,
     is_taken: impl Fn(IpAddr) -> bool,
 ) -> Result<(IpAddr, Range), NoAddress> {
-    // That a wish cannot be met is the better answer where both are true, and the one that Go gives.
-    let wish = question.wish.and_then(|wish| set.range_of(wish).map(|range| (wish, range)));
-    match wish {
-        Some((wish, range)) if wish == range.gateway => return Err(NoAddress::Gateway(wish)),
-        Some((wish, _)) if is_taken(wish) => return Err(NoAddress::Taken(wish)),
+    // That a request cannot be met is the better answer where both are true, and the one that Go gives.
+    let requested =
+        question.requested.and_then(|requested| set.range_of(requested).map(|range| (requested, range)));
+    match requested {
+        Some((requested, range)) if requested == range.gateway => return Err(NoAddress::Gateway(requested)),
+        Some((requested, _)) if is_taken(requested) => return Err(NoAddress::Taken(requested)),
         _ => {}
     }
     if let Some(held) = question.held.iter().find(|held| set.range_of(**held).is_some()) {
         return Err(NoAddress::Duplicate(*held));
     }
     let free = || set.candidates(question.last).find(|(address, _)| !is_taken(*address));
-    let (address, range) = wish.or_else(free).ok_or(NoAddress::Exhausted)?;
+    let (address, range) = requested.or_else(free).ok_or(NoAddress::Exhausted)?;
     Ok((address, *range))
 }
 
-/// For each set the first wish that it can meet and no set before it has met, and the wishes that are left.
-pub fn share_wishes(sets: &[RangeSet], wishes: &[IpAddr]) -> (Vec<Option<IpAddr>>, Vec<IpAddr>) {
-    let mut left = wishes.to_vec();
+/// For each set the first requested address that is of it and of no set before it, and those that are left.
+pub fn share_requested(sets: &[RangeSet], requested: &[IpAddr]) -> (Vec<Option<IpAddr>>, Vec<IpAddr>) {
+    let mut left = requested.to_vec();
     let shares = sets
         .iter()
         .map(|set| {
-            let place = left.iter().position(|wish| set.range_of(*wish).is_some())?;
+            let place = left.iter().position(|requested| set.range_of(*requested).is_some())?;
             Some(left.remove(place))
         })
         .collect();

@@ -1,4 +1,5 @@
-//! The `ipam` part of a configuration, and the wishes around it: takes a request, gives checked values. Pure.
+//! The `ipam` part of a configuration, and the addresses that are requested beside it: takes a request, gives checked
+//! values. Pure.
 //!
 //! IPAM plugins get the whole configuration of their caller, of which only the part `ipam` is theirs.
 
@@ -30,7 +31,7 @@ pub struct Config {
     /// Whose name servers the container gets.
     pub resolv_conf: Option<PathBuf>,
     /// The addresses that are asked for, each once, in the order of their sources.
-    pub wishes: Vec<IpAddr>,
+    pub requested: Vec<IpAddr>,
 }
 
 impl Config {
@@ -38,10 +39,10 @@ impl Config {
     pub fn read(request: &Request) -> Result<Self, CniError> {
         let ipam = ipam(request)?.ok_or_else(|| CniError::internal("IPAM config missing 'ipam' key"))?;
         let runtime = request.config().object("runtimeConfig")?;
-        let wishes = wishes(request, runtime)?;
+        let requested = requested(request, runtime)?;
         let sets = check_sets(&raw_sets(ipam, runtime)?, request.version)?;
         let resolv_conf = ipam.text("resolvConf")?.filter(|path| !path.is_empty()).map(PathBuf::from);
-        Ok(Self { folder: folder_of(request, ipam)?, sets, routes: routes(ipam)?, resolv_conf, wishes })
+        Ok(Self { folder: folder_of(request, ipam)?, sets, routes: routes(ipam)?, resolv_conf, requested })
     }
 }
 
@@ -127,7 +128,7 @@ fn check_sets(raw: &[Vec<RawRange>], version: Version) -> Result<Vec<RangeSet>, 
 }
 
 /// The addresses that are asked for: by `CNI_ARGS`, by `args` and by the runtime, all of them together.
-fn wishes(request: &Request, runtime: Option<Object<'_>>) -> Result<Vec<IpAddr>, CniError> {
+fn requested(request: &Request, runtime: Option<Object<'_>>) -> Result<Vec<IpAddr>, CniError> {
     // MAC is the bridge's. Go refuses it here, so that nobody could ask a bridge for a hardware address
     // without IgnoreUnknown.
     let in_environment = request.cni_args(&["IP", "MAC"])?.get("IP").filter(|text| !text.is_empty());
@@ -136,18 +137,18 @@ fn wishes(request: &Request, runtime: Option<Object<'_>>) -> Result<Vec<IpAddr>,
     for place in [args, runtime].into_iter().flatten() {
         texts.extend(place.texts("ips")?.unwrap_or_default());
     }
-    let mut wishes = Vec::with_capacity(texts.len());
+    let mut requested = Vec::with_capacity(texts.len());
     for text in texts {
-        let wish = wish(text)?;
-        if !wishes.contains(&wish) {
-            wishes.push(wish);
+        let address = requested_address(text)?;
+        if !requested.contains(&address) {
+            requested.push(address);
         }
     }
-    Ok(wishes)
+    Ok(requested)
 }
 
 /// An address with or without the length of its network, which does not matter here.
-fn wish(text: &str) -> Result<IpAddr, CniError> {
+fn requested_address(text: &str) -> Result<IpAddr, CniError> {
     let address = match text.contains('/') {
         true => text.parse::<IpNet>().ok().map(|net| net.addr()),
         false => text.parse::<IpAddr>().ok(),

@@ -18,7 +18,7 @@ fn chosen(subnets: &[&str], question: Question<'_>, taken: &[&str]) -> Result<St
         .map(|(address, _)| address.to_string())
 }
 
-const NOTHING: Question<'_> = Question { wish: None, last: None, held: &[] };
+const NOTHING: Question<'_> = Question { requested: None, last: None, held: &[] };
 
 #[test]
 fn addresses_are_given_in_turn() {
@@ -61,9 +61,9 @@ fn a_set_without_a_free_address_is_exhausted() {
 
 #[test]
 fn a_wish_is_met_unless_it_is_the_routers_or_somebodys() {
-    let wish = |wish| Question { wish: Some(ip(wish)), ..NOTHING };
+    let requested = |requested| Question { requested: Some(ip(requested)), ..NOTHING };
     let subnets = &["192.168.1.0/29"];
-    assert_eq!(chosen(subnets, wish("192.168.1.5"), &[]), Ok("192.168.1.5".to_owned()));
+    assert_eq!(chosen(subnets, requested("192.168.1.5"), &[]), Ok("192.168.1.5".to_owned()));
     for (address, taken, refusal, words) in [
         (
             "192.168.1.5",
@@ -78,7 +78,7 @@ fn a_wish_is_met_unless_it_is_the_routers_or_somebodys() {
             "requested ip 192.168.1.1 is subnet's gateway",
         ),
     ] {
-        assert_eq!(chosen(subnets, wish(address), taken), Err(refusal.clone()));
+        assert_eq!(chosen(subnets, requested(address), taken), Err(refusal.clone()));
         assert_eq!(refusal.explain(&set(subnets), "id").msg, words);
     }
 }
@@ -86,13 +86,13 @@ fn a_wish_is_met_unless_it_is_the_routers_or_somebodys() {
 #[test]
 fn a_container_gets_one_address_of_a_set_wished_or_not() {
     let held = [ip("10.0.0.3")];
-    for wish in [None, Some(ip("10.0.0.5"))] {
-        let question = Question { wish, last: None, held: &held };
+    for requested in [None, Some(ip("10.0.0.5"))] {
+        let question = Question { requested, last: None, held: &held };
         let refusal = NoAddress::Duplicate(ip("10.0.0.3"));
         assert_eq!(chosen(&["10.0.0.0/29"], question, &["10.0.0.3"]), Err(refusal.clone()));
         let words = "10.0.0.3 has been allocated to id, duplicate allocation is not allowed";
         assert_eq!(refusal.explain(&set(&["10.0.0.0/29"]), "id").msg, words);
-        let other = Question { wish: None, ..question };
+        let other = Question { requested: None, ..question };
         assert_eq!(chosen(&["10.0.1.0/29"], other, &[]), Ok("10.0.1.2".to_owned()));
     }
 }
@@ -100,8 +100,8 @@ fn a_container_gets_one_address_of_a_set_wished_or_not() {
 #[test]
 fn each_set_meets_one_wish_and_the_rest_is_left() {
     let sets = [set(&["10.1.2.0/24"]), set(&["10.1.3.0/24"]), set(&["fd00::/64"])];
-    let wishes = ["10.1.2.88", "fd00::9", "10.1.2.77", "11.0.0.1"].map(ip);
-    let (shares, left) = share_wishes(&sets, &wishes);
+    let requested = ["10.1.2.88", "fd00::9", "10.1.2.77", "11.0.0.1"].map(ip);
+    let (shares, left) = share_requested(&sets, &requested);
     assert_eq!(shares, [Some(ip("10.1.2.88")), None, Some(ip("fd00::9"))]);
     assert_eq!(left, ["10.1.2.77", "11.0.0.1"].map(ip));
 }

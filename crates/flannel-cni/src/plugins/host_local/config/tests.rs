@@ -31,7 +31,7 @@ fn sets(config: Value) -> Vec<String> {
 }
 
 fn wished(config: Value, args: &str) -> Vec<String> {
-    Config::read(&request(config, args)).unwrap().wishes.iter().map(IpAddr::to_string).collect()
+    Config::read(&request(config, args)).unwrap().requested.iter().map(IpAddr::to_string).collect()
 }
 
 fn single() -> Value {
@@ -54,7 +54,7 @@ fn the_old_form_is_one_set_of_one_range() {
         sets: vec![RangeSet::check(&[range]).unwrap()],
         routes: Vec::new(),
         resolv_conf: None,
-        wishes: Vec::new(),
+        requested: Vec::new(),
     };
     assert_eq!(read(json!({ "type": "ipvlan", "ipam": single() })), expected);
 }
@@ -79,7 +79,7 @@ fn the_runtimes_sets_come_first_then_the_old_form_then_the_new() {
 }
 
 #[test]
-fn wishes_of_all_sources_are_one_list_without_doubles() {
+fn requested_addresses_of_all_sources_are_one_list_without_doubles() {
     let config = json!({ "ipam": single() });
     assert_eq!(wished(config.clone(), ""), [""; 0]);
     assert_eq!(wished(config.clone(), "IP=10.1.2.10"), ["10.1.2.10"]);
