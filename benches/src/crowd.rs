@@ -7,10 +7,11 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use flannel_kernel::firewall::nft::{Family, Nft, Step, Table, Transaction};
+use flannel_kernel::firewall::nft::{Nft, Table, TableFamily, Transaction};
 use flannel_kernel::firewall::rules::Rules;
 use flannel_lab::{LabOptions, Node};
 use flannel_plan::family;
+use flannel_plan::rules::edit::Edit;
 
 use crate::cluster::{Cluster, Eye};
 use crate::figure::Figure;
@@ -23,7 +24,7 @@ const GOAL_MS: f64 = 10.0;
 const SEARCH_GOAL_MS: f64 = 50.0;
 const PORT: u16 = 8472;
 /// A table of a stranger: it comes and goes, and each time the kernel counts a change.
-const STRANGER: Table = Table { family: Family::Ipv4, name: "stranger" };
+const STRANGER: Table = Table { family: TableFamily::Ip, name: "stranger" };
 
 const MODES: [(&str, &str); 2] = [
     ("nftables", r#"{"Network":"11.0.0.0/8","EnableNFTables":true,"Backend":{"Type":"vxlan"}}"#),
@@ -107,9 +108,9 @@ fn passes(eye: &mut Eye) -> anyhow::Result<Vec<Duration>> {
 
 fn change_something() -> anyhow::Result<()> {
     let mut nft = Nft::open()?;
-    for step in [Step::AddTable(STRANGER, None), Step::DeleteTable(STRANGER)] {
+    for edit in [Edit::AddTable(None), Edit::DeleteTable] {
         let mut change = Transaction::default();
-        change.push(step);
+        change.push(STRANGER, edit);
         nft.commit(&change)?;
     }
     Ok(())

@@ -6,7 +6,7 @@ pub(crate) mod names;
 mod turn;
 
 use flannel_kernel::firewall::iptables::IptablesError;
-use flannel_kernel::firewall::nft::{Nft, NftError, Step, Transaction};
+use flannel_kernel::firewall::nft::{Nft, NftError, Transaction};
 
 use crate::error::CniError;
 pub(crate) use turn::in_turn;
@@ -31,11 +31,10 @@ pub(crate) fn change<T>(mut attempt: impl FnMut(&mut Nft) -> Result<T, NftError>
 
 /// Deletes what is told, in one transaction; where the kernel has no nftables there is nothing to delete.
 pub(crate) fn delete(
-    mut leftovers: impl FnMut(&mut Nft) -> Result<Vec<Step>, NftError>,
+    mut leftovers: impl FnMut(&mut Nft) -> Result<Transaction, NftError>,
 ) -> Result<(), NftError> {
     let attempt = |nft: &mut Nft| {
-        let mut transaction = Transaction::default();
-        transaction.extend(leftovers(nft)?);
+        let transaction = leftovers(nft)?;
         nft.commit(&transaction)
     };
     match change(attempt) {

@@ -3,17 +3,17 @@
 //!
 //! The chains, rules and comments are those of Go's plugin; ours name their network as well, in a tag.
 
-use flannel_kernel::firewall::nft::{
-    Chain, Direction, Family, Hook, Is, Kind, Listed, Nft, NftError, Rule, Statement, Step, Table,
-    Transaction, Verdict,
-};
+use flannel_kernel::firewall::nft::{Listed, Nft, NftError, Table, TableFamily, Transaction};
 use flannel_plan::mac::Mac;
+use flannel_plan::rules::chain::{Chain, ChainType, Hook};
+use flannel_plan::rules::edit::Edit;
+use flannel_plan::rules::{Action, Is, Match, Rule};
 
 use crate::error::CniError;
 use crate::firewall::{change, delete, failure, names};
 use crate::request::Request;
 
-const TABLE: Table = Table { family: Family::Bridge, name: "nat" };
+const TABLE: Table = Table { family: TableFamily::Bridge, name: "nat" };
 const PREROUTING: &str = "PREROUTING";
 const COMMENT: &str = "macspoofchk-";
 const INTERFACE_CHAIN: &str = "cni-br-iface-";
@@ -43,10 +43,10 @@ pub fn set_up(request: &Request, host_veth: &str, mac: Mac) -> Result<(), CniErr
     let attempt = |nft: &mut Nft| {
         let mut transaction = Transaction::default();
         for listed in nft.rules(TABLE, PREROUTING)?.iter().filter(|listed| is_of(&names, listed)) {
-            transaction.push(deletion(listed));
+            transaction.push(TABLE, listed.deletion());
         }
         let is_new = !nft.has_chain(TABLE, &names.interface)?;
-        transaction.extend(additions(request, &names, host_veth, mac, is_new));
+        transaction.extend(TABLE, additions(request, &names, host_veth, mac, is_new));
         nft.commit(&transaction)
     };
     change(attempt).map_err(|why| failure("failed to setup spoof-check", &why))
@@ -66,7 +66,7 @@ pub fn gc(request: &Request, valid: &[(&str, &str)]) -> Result<(), CniError> {
     let is_garbage = |listed: &Listed| {
         let Rule { comment: Some(comment), tag: Some(tag), .. } = &listed.rule else { return false };
         let is_valid =
-            valid.iter().any(|(id, ifname)| Names::of(&format!("{id}-{ifname}")).comment == *comment);
+            valid.iter().any(|(id, ifname)| Names::of(&format!("{id}-{ifname}")).comment == **comment);
         names::ifname_in(tag, &request.network).is_some() && !is_valid
     };
     delete(|nft| leftovers(nft, is_garbage, &[]))
@@ -74,37 +74,33 @@ pub fn gc(request: &Request, valid: &[(&str, &str)]) -> Result<(), CniError> {
 }
 
 fn is_of(names: &Names, listed: &Listed) -> bool {
-    listed.rule.comment.as_ref() == Some(&names.comment)
+    listed.rule.comment.as_deref() == Some(names.comment.as_str())
         || listed.rule.target() == Some(names.interface.as_str())
 }
 
-fn deletion(listed: &Listed) -> Step {
-    Step::DeleteRule(TABLE, listed.chain.clone(), listed.handle)
-}
-
-fn additions(request: &Request, names: &Names, host_veth: &str, mac: Mac, is_new: bool) -> Vec<Step> {
-    let mut steps = vec![
-        Step::AddTable(TABLE, None),
-        Step::AddChain(TABLE, Chain::base(PREROUTING, Kind::Filter, Hook::Prerouting, -300)),
-        Step::AddChain(TABLE, Chain::plain(names.interface.as_str())),
-        Step::AddChain(TABLE, Chain::plain(names.mac.as_str())),
+fn additions(request: &Request, names: &Names, host_veth: &str, mac: Mac, is_new: bool) -> Vec<Edit> {
+    let mut edits = vec![
+        Edit::AddTable(None),
+        Edit::AddChain(Chain::base(PREROUTING, ChainType::Filter, Hook::Prerouting, -300)),
+        Edit::AddChain(Chain::plain(names.interface.as_str())),
+        Edit::AddChain(Chain::plain(names.mac.as_str())),
     ];
     if !is_new {
-        steps.extend([&names.interface, &names.mac].map(|chain| Step::FlushChain(TABLE, chain.clone())));
+        edits.extend([&names.interface, &names.mac].map(|chain| Edit::FlushChain(chain.as_str().into())));
     }
-    let rule = |chain: &str, statements: &[Statement]| {
-        let rule = Rule::new(statements).comment(names.comment.as_str()).tag(names::tag(request));
-        Step::AddRule(TABLE, chain.to_owned(), rule)
+    let rule = |chain: &str, matches: &[Match], action: Action| {
+        let rule = Rule::new(matches, action).comment(names.comment.as_str()).tag(names::tag(request));
+        Edit::AppendRule(chain.into(), rule)
     };
-    let comes_from = Statement::Device(Direction::In, Is::Equal, host_veth.to_owned());
-    let is_right = Statement::EtherSource(Is::Equal, mac);
-    steps.extend([
-        rule(PREROUTING, &[comes_from, Statement::jump(names.interface.as_str())]),
-        rule(&names.interface, &[Statement::jump(names.mac.as_str())]),
-        rule(&names.mac, &[is_right, Statement::Verdict(Verdict::Return)]),
-        rule(&names.mac, &[Statement::Verdict(Verdict::Drop)]),
+    let comes_from = Match::InLink(Is::Equal, host_veth.into());
+    let is_right = Match::EtherSource(Is::Equal, mac);
+    edits.extend([
+        rule(PREROUTING, &[comes_from], Action::jump(names.interface.as_str())),
+        rule(&names.interface, &[], Action::jump(names.mac.as_str())),
+        rule(&names.mac, &[is_right], Action::Return),
+        rule(&names.mac, &[], Action::Drop),
     ]);
-    steps
+    edits
 }
 
 /// What has to be deleted: entries with the chains that they lead to, and these chains, where they are.
@@ -112,11 +108,11 @@ fn leftovers(
     nft: &mut Nft,
     is_meant: impl Fn(&Listed) -> bool,
     chains: &[&str],
-) -> Result<Vec<Step>, NftError> {
-    let mut steps = Vec::new();
+) -> Result<Transaction, NftError> {
+    let mut steps = Transaction::default();
     let mut chains: Vec<String> = chains.iter().map(|chain| (*chain).to_owned()).collect();
     for listed in nft.rules(TABLE, PREROUTING)?.iter().filter(|listed| is_meant(listed)) {
-        steps.push(deletion(listed));
+        steps.push(TABLE, listed.deletion());
         if let Some(chain) = listed.rule.target().filter(|chain| chain.starts_with(INTERFACE_CHAIN)) {
             chains.extend([chain.to_owned(), format!("{chain}-mac")]);
         }
@@ -130,7 +126,7 @@ fn leftovers(
         }
     }
     // The first leads to the second, so all are emptied before one can go.
-    steps.extend(present.iter().map(|chain| Step::FlushChain(TABLE, chain.clone())));
-    steps.extend(present.into_iter().map(|chain| Step::DeleteChain(TABLE, chain)));
+    steps.extend(TABLE, present.iter().map(|chain| Edit::FlushChain(chain.as_str().into())));
+    steps.extend(TABLE, present.into_iter().map(|chain| Edit::DeleteChain(chain.into())));
     Ok(steps)
 }

@@ -49,7 +49,7 @@ pub fn gc(request: &Request, valid: &[(&str, &str)]) -> Result<(), CniError> {
 fn clean(meant: Meant<'_>) -> Result<(), CniError> {
     let by_netlink = delete(|nft| {
         let mut steps = nftables::leftovers(nft, meant)?;
-        steps.extend(iptables::leftovers(nft, meant)?);
+        steps.join(iptables::leftovers(nft, meant)?);
         Ok(steps)
     });
     let by_netlink = by_netlink.map_err(|why| failure("cannot remove masquerading", &why));

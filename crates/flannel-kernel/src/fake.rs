@@ -150,7 +150,7 @@ impl Fake {
         let at = tables.iter().position(|table| table.id == *id);
         let found = at.map(|at| tables.swap_remove(at));
         let steps = edits(&self.rule_scope, want, found.as_ref());
-        tables.extend(applied(&self.rule_scope, found.as_ref(), id, &steps));
+        tables.extend(applied(found.as_ref(), id, &steps));
     }
 
     fn put_link(&mut self, link: Link) {

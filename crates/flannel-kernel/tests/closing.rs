@@ -4,9 +4,10 @@
 mod sandbox;
 
 use flannel_kernel::firewall::nft::*;
+use flannel_plan::rules::edit::Edit;
 use sandbox::*;
 
-const TABLE: Table = Table { family: Family::Ipv4, name: "closing" };
+const TABLE: Table = Table { family: TableFamily::Ip, name: "closing" };
 /// NETLINK_NETFILTER, as `/proc/net/netlink` writes it.
 const NETFILTER: &str = "12";
 
@@ -16,9 +17,9 @@ fn sockets() -> usize {
     list.lines().filter(|line| line.split_whitespace().nth(1) == Some(NETFILTER)).count()
 }
 
-fn commit(nft: &mut Nft, step: Step) {
+fn commit(nft: &mut Nft, edit: Edit) {
     let mut transaction = Transaction::default();
-    transaction.push(step);
+    transaction.push(TABLE, edit);
     nft.commit(&transaction).unwrap();
 }
 
@@ -28,8 +29,8 @@ fn a_socket_that_deleted_something_still_works_and_is_gone_soon_after_it_is_drop
         let before = sockets();
         let mut nft = Nft::open().unwrap();
         for _ in 0..3 {
-            commit(&mut nft, Step::AddTable(TABLE, None));
-            commit(&mut nft, Step::DeleteTable(TABLE));
+            commit(&mut nft, Edit::AddTable(None));
+            commit(&mut nft, Edit::DeleteTable);
         }
         assert_eq!((sockets(), sh("nft list ruleset").as_str()), (before + 1, ""));
         drop(nft);
@@ -42,7 +43,7 @@ fn a_socket_that_deleted_nothing_is_gone_when_it_is_dropped() {
     in_a_namespace(|| {
         let before = sockets();
         let mut nft = Nft::open().unwrap();
-        commit(&mut nft, Step::AddTable(TABLE, None));
+        commit(&mut nft, Edit::AddTable(None));
         drop(nft);
         assert_eq!(sockets(), before);
     });

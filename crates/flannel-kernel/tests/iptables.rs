@@ -4,7 +4,10 @@
 mod sandbox;
 
 use flannel_kernel::firewall::iptables::*;
-use flannel_kernel::firewall::nft::{Nft, Statement, Step, Transaction};
+use flannel_kernel::firewall::nft::{Nft, Transaction};
+use flannel_plan::family::Family;
+use flannel_plan::rules::Match;
+use flannel_plan::rules::edit::Edit;
 use sandbox::*;
 
 const SCRIPT: &str = r#"*nat
@@ -35,10 +38,10 @@ fn contains(bytes: &[u8], text: &str) -> bool {
 /// Runs a test with the programs of both flavours.
 fn with_both(test: impl Fn(Iptables) + Send + Sync) {
     in_a_node(|| {
-        let iptables = Iptables::find(Family::Ipv4).unwrap();
+        let iptables = Iptables::find(Family::V4).unwrap();
         assert!(iptables.is_usable());
         test(iptables);
-        test(Iptables::find_legacy(Family::Ipv4).unwrap());
+        test(Iptables::find_legacy(Family::V4).unwrap());
     });
 }
 
@@ -66,36 +69,34 @@ fn a_script_that_fails_says_why_and_changes_nothing() {
 #[test]
 fn the_legacy_table_is_read_without_being_made() {
     in_a_node(|| {
-        assert_eq!(legacy_table(Family::Ipv4, "nat"), Ok(None));
-        assert_eq!(legacy_table(Family::Ipv4, "nat"), Ok(None));
-        Iptables::find_legacy(Family::Ipv4).unwrap().restore(SCRIPT).unwrap();
-        let table = legacy_table(Family::Ipv4, "nat").unwrap().unwrap();
+        assert_eq!(legacy_table(Family::V4, "nat"), Ok(None));
+        assert_eq!(legacy_table(Family::V4, "nat"), Ok(None));
+        Iptables::find_legacy(Family::V4).unwrap().restore(SCRIPT).unwrap();
+        let table = legacy_table(Family::V4, "nat").unwrap().unwrap();
         assert!(contains(&table, "CNI-7acf\0") && contains(&table, r#"id: "c0ffee""#));
         assert!(!contains(&table, "CNI-7acff"));
-        assert_eq!(legacy_table(Family::Ipv6, "nat"), Ok(None));
-        Iptables::find_legacy(Family::Ipv6).unwrap().restore("*nat\n:CNI-6 - [0:0]\nCOMMIT\n").unwrap();
-        assert!(contains(&legacy_table(Family::Ipv6, "nat").unwrap().unwrap(), "CNI-6\0"));
+        assert_eq!(legacy_table(Family::V6, "nat"), Ok(None));
+        Iptables::find_legacy(Family::V6).unwrap().restore("*nat\n:CNI-6 - [0:0]\nCOMMIT\n").unwrap();
+        assert!(contains(&legacy_table(Family::V6, "nat").unwrap().unwrap(), "CNI-6\0"));
     });
 }
 
 #[test]
 fn rules_of_the_nftables_flavour_are_seen_and_deleted_without_a_program() {
     in_a_namespace(|| {
-        let iptables = Iptables::find(Family::Ipv4).unwrap();
+        let iptables = Iptables::find(Family::V4).unwrap();
         assert_eq!(iptables.flavour(), Flavour::Nftables);
         iptables.restore(SCRIPT).unwrap();
         let mut nft = Nft::open().unwrap();
-        let table = Family::Ipv4.nat();
+        let table = nat(Family::V4);
         let rule = nft.rules(table, "POSTROUTING").unwrap().remove(0);
-        assert_eq!(rule.rule.statements[0], Statement::source(ip("10.0.0.1")));
+        assert_eq!(rule.rule.matches[0], Match::source(ip("10.0.0.1")));
         assert_eq!(rule.rule.target(), Some("CNI-7acf"));
-        assert_eq!(rule.rule.any_comment().as_deref(), Some(r#"name: "mynet" id: "c0ffee""#));
+        assert_eq!(rule.rule.comment.as_deref(), Some(r#"name: "mynet" id: "c0ffee""#));
 
-        let chain = || "CNI-7acf".to_owned();
         let mut transaction = Transaction::default();
-        transaction.push(Step::DeleteRule(table, "POSTROUTING".to_owned(), rule.handle));
-        transaction.push(Step::FlushChain(table, chain()));
-        transaction.push(Step::DeleteChain(table, chain()));
+        let chain = || "CNI-7acf".into();
+        transaction.extend(table, [rule.deletion(), Edit::FlushChain(chain()), Edit::DeleteChain(chain())]);
         nft.commit(&transaction).unwrap();
         let empty = Saved { chains: saved().chains[..4].to_vec(), rules: vec![] };
         assert_eq!(iptables.save("nat").unwrap(), empty);
@@ -105,7 +106,7 @@ fn rules_of_the_nftables_flavour_are_seen_and_deleted_without_a_program() {
 #[test]
 fn a_table_that_iptables_cannot_read_is_an_error_and_not_empty() {
     in_a_namespace(|| {
-        let iptables = Iptables::find(Family::Ipv4).unwrap();
+        let iptables = Iptables::find(Family::V4).unwrap();
         iptables.restore(SCRIPT).unwrap();
         sh("nft add rule ip nat CNI-7acf ip daddr 10.0.0.1-10.0.0.9 fib saddr type local accept");
         let error = iptables.save("nat").unwrap_err();

@@ -8,84 +8,96 @@ use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
 use flannel_kernel::firewall::nft::*;
+use flannel_plan::family::Family;
+use flannel_plan::rules::chain::{Chain, ChainType, Hook};
+use flannel_plan::rules::edit::Edit;
+use flannel_plan::rules::*;
 use ipnet::IpNet;
 use sandbox::*;
 
-const IPV4: Table = Table { family: Family::Ipv4, name: "golden" };
-const IPV6: Table = Table { family: Family::Ipv6, name: "golden" };
-const INET: Table = Table { family: Family::Inet, name: "golden" };
-const BRIDGE: Table = Table { family: Family::Bridge, name: "golden" };
+const IPV4: Table = Table { family: TableFamily::Ip, name: "golden" };
+const IPV6: Table = Table { family: TableFamily::Ip6, name: "golden" };
+const INET: Table = Table { family: TableFamily::Inet, name: "golden" };
+const BRIDGE: Table = Table { family: TableFamily::Bridge, name: "golden" };
 
 fn net(text: &str) -> IpNet {
     text.parse().unwrap_or_else(|_| text.parse::<IpAddr>().unwrap().into())
 }
 
-fn source(text: &str) -> Statement {
-    Statement::source(net(text))
+fn source(text: &str) -> Match {
+    Match::source(net(text))
 }
 
-fn destination(text: &str) -> Statement {
-    Statement::destination(net(text))
+fn destination(text: &str) -> Match {
+    Match::destination(net(text))
 }
 
-fn not_destination(text: &str) -> Statement {
-    Statement::not_destination(net(text))
+fn not_destination(text: &str) -> Match {
+    Match::Destination(Is::Different, net(text))
 }
 
-fn is_not_source(text: &str) -> Statement {
-    Statement::Address(Side::Source, Is::Different, net(text))
+fn dnat(address: &str, port: u16) -> Action {
+    Action::Dnat(ip(address), Some(port))
 }
 
-fn dnat(address: &str, port: u16) -> Statement {
-    Statement::Dnat(ip(address), Some(port))
+fn mark(is: Is, value: u32, mask: u32) -> Match {
+    Match::Mark { is, value, mask }
 }
 
-fn verdict(verdict: Verdict) -> Statement {
-    Statement::Verdict(verdict)
-}
-
-const MASQUERADE: Statement = Statement::Masquerade(SourcePorts::Kept);
-const RANDOMLY: Statement = Statement::Masquerade(SourcePorts::Randomised);
+const MASQUERADE: Action = Action::Masquerade(SourcePorts::Kept, None);
+const RANDOMLY: Action = Action::Masquerade(SourcePorts::Randomised, None);
 
 /// The base chains that the rules below stand in, and one to jump to.
 fn chains(table: Table) -> Vec<Chain> {
-    let bridge = table.family == Family::Bridge;
+    let bridge = table.family == TableFamily::Bridge;
     let mut chains = vec![Chain::plain("side").comment("a side chain")];
     if bridge {
-        chains.push(Chain::base("pre", Kind::Filter, Hook::Prerouting, -300));
+        chains.push(Chain::base("pre", ChainType::Filter, Hook::Prerouting, -300));
     } else {
-        chains.push(Chain::base("pre", Kind::Nat, Hook::Prerouting, -100));
-        chains.push(Chain::base("out", Kind::Nat, Hook::Output, -100));
-        chains.push(Chain::base("post", Kind::Nat, Hook::Postrouting, 100));
-        chains.push(Chain::base("forward", Kind::Filter, Hook::Forward, 0));
+        chains.push(Chain::base("pre", ChainType::Nat, Hook::Prerouting, -100));
+        chains.push(Chain::base("out", ChainType::Nat, Hook::Output, -100));
+        chains.push(Chain::base("post", ChainType::Nat, Hook::Postrouting, 100));
+        chains.push(Chain::base("forward", ChainType::Filter, Hook::Forward, 0));
     }
     chains
 }
 
 /// Chain, rule as `nft` is told it, and the same in our words.
-type Case = (&'static str, &'static str, Vec<Statement>);
+type Case = (&'static str, &'static str, Rule);
 
 fn ipv4_cases() -> Vec<Case> {
     [ipv4_destinations(), ipv4_sources(), ipv4_marks(), ipv4_filters()].concat()
 }
 
 fn ipv4_destinations() -> Vec<Case> {
-    let port = Statement::port;
+    let to = |address: &str, port: [Match; 2], action| {
+        let mut matches = vec![destination(address)];
+        matches.extend(port);
+        Rule::new(matches, action)
+    };
     vec![
-        ("pre", "fib daddr type local jump side", vec![Statement::to_this_host(), Statement::jump("side")]),
-        ("pre", "tcp dport 80 dnat to 10.0.0.2:8080", vec![port(Protocol::TCP, 80), dnat("10.0.0.2", 8080)]),
+        (
+            "pre",
+            "fib daddr type local jump side",
+            Rule::new([Match::DestinationLocal(Is::Equal)], Action::jump("side")),
+        ),
+        (
+            "pre",
+            "tcp dport 80 dnat to 10.0.0.2:8080",
+            Rule::new(Match::port(TCP, 80), dnat("10.0.0.2", 8080)),
+        ),
         (
             "pre",
             "ip daddr 127.0.0.5 sctp dport 82 dnat to 10.0.0.2:82",
-            vec![destination("127.0.0.5"), port(Protocol::SCTP, 82), dnat("10.0.0.2", 82)],
+            to("127.0.0.5", Match::port(SCTP, 82), dnat("10.0.0.2", 82)),
         ),
         (
             "out",
             "udp dport != 53 dnat to 10.0.0.2",
-            vec![
-                Statement::DestinationPort(Protocol::UDP, Is::Different, 53),
-                Statement::Dnat(ip("10.0.0.2"), None),
-            ],
+            Rule::new(
+                [Match::Protocol(Is::Equal, UDP), Match::DestinationPort(Is::Different, 53)],
+                Action::Dnat(ip("10.0.0.2"), None),
+            ),
         ),
     ]
 }
@@ -95,24 +107,26 @@ fn ipv4_sources() -> Vec<Case> {
         (
             "post",
             "ip saddr 10.0.0.2 ip daddr != 10.0.0.0/24 masquerade",
-            vec![source("10.0.0.2"), not_destination("10.0.0.0/24"), MASQUERADE],
+            Rule::new([source("10.0.0.2"), not_destination("10.0.0.0/24")], MASQUERADE),
         ),
         (
             "post",
             "ip saddr 10.0.0.0/12 ip daddr != 224.0.0.0/4 masquerade fully-random",
-            vec![source("10.0.0.0/12"), not_destination("224.0.0.0/4"), RANDOMLY],
+            Rule::new([source("10.0.0.0/12"), not_destination("224.0.0.0/4")], RANDOMLY),
         ),
         (
             "post",
             "ip saddr != 10.244.0.0/16 ip daddr 10.244.0.0/16 counter masquerade",
-            vec![
-                is_not_source("10.244.0.0/16"),
-                destination("10.244.0.0/16"),
-                Statement::Counter,
+            Rule::new(
+                [
+                    Match::Source(Is::Different, net("10.244.0.0/16")),
+                    destination("10.244.0.0/16"),
+                    Match::Counter,
+                ],
                 MASQUERADE,
-            ],
+            ),
         ),
-        ("post", "ip daddr 0.0.0.0/0 return", vec![destination("0.0.0.0/0"), verdict(Verdict::Return)]),
+        ("post", "ip daddr 0.0.0.0/0 return", Rule::new([destination("0.0.0.0/0")], Action::Return)),
     ]
 }
 
@@ -121,18 +135,18 @@ fn ipv4_marks() -> Vec<Case> {
         (
             "forward",
             "meta mark 0x4000 return",
-            vec![Statement::Mark(Is::Equal, 0x4000, u32::MAX), verdict(Verdict::Return)],
+            Rule::new([mark(Is::Equal, 0x4000, u32::MAX)], Action::Return),
         ),
         (
             "forward",
             "meta mark & 0x2000 == 0x2000 meta mark & 0x1 != 0x1 accept",
-            vec![
-                Statement::Mark(Is::Equal, 0x2000, 0x2000),
-                Statement::Mark(Is::Different, 1, 1),
-                verdict(Verdict::Accept),
-            ],
+            Rule::new([mark(Is::Equal, 0x2000, 0x2000), mark(Is::Different, 1, 1)], Action::Accept),
         ),
-        ("forward", "meta mark set meta mark | 0x2000", vec![Statement::SetMark(0x2000, 0x2000)]),
+        (
+            "forward",
+            "meta mark set meta mark | 0x2000",
+            Rule::new([], Action::Nothing).set_mark(0x2000, 0x2000),
+        ),
     ]
 }
 
@@ -141,35 +155,28 @@ fn ipv4_filters() -> Vec<Case> {
         (
             "forward",
             "ip saddr 10.0.0.1-10.0.0.9 ip daddr != 10.1.0.1-10.1.0.9 drop",
-            vec![
-                Statement::AddressRange(Side::Source, Is::Equal, ip("10.0.0.1"), ip("10.0.0.9")),
-                Statement::AddressRange(Side::Destination, Is::Different, ip("10.1.0.1"), ip("10.1.0.9")),
-                verdict(Verdict::Drop),
-            ],
+            Rule::new(
+                [
+                    Match::Range(Side::Source, Is::Equal, ip("10.0.0.1"), ip("10.0.0.9")),
+                    Match::Range(Side::Destination, Is::Different, ip("10.1.0.1"), ip("10.1.0.9")),
+                ],
+                Action::Drop,
+            ),
         ),
         (
             "forward",
             "iifname \"eth0\" oifname != \"veth*\" goto side",
-            vec![
-                Statement::Device(Direction::In, Is::Equal, "eth0".to_owned()),
-                Statement::Device(Direction::Out, Is::Different, "veth*".to_owned()),
-                verdict(Verdict::Goto("side".to_owned())),
-            ],
+            Rule::new(
+                [Match::InLink(Is::Equal, "eth0".into()), Match::OutLink(Is::Different, "veth*".into())],
+                Action::Goto("side".into()),
+            ),
         ),
         (
             "forward",
             "meta pkttype host meta l4proto != udp accept",
-            vec![
-                Statement::PacketType(Is::Equal, 0),
-                Statement::Protocol(Is::Different, Protocol::UDP),
-                verdict(Verdict::Accept),
-            ],
+            Rule::new([Match::PacketType(Is::Equal, 0), Match::Protocol(Is::Different, UDP)], Action::Accept),
         ),
-        (
-            "forward",
-            "meta l4proto tcp accept",
-            vec![Statement::Protocol(Is::Equal, Protocol::TCP), verdict(Verdict::Accept)],
-        ),
+        ("forward", "meta l4proto tcp accept", Rule::new([Match::Protocol(Is::Equal, TCP)], Action::Accept)),
     ]
 }
 
@@ -178,21 +185,23 @@ fn ipv6_cases() -> Vec<Case> {
         (
             "pre",
             "ip6 daddr fd00::1 udp dport 53 dnat to [fd00::2]:5353",
-            vec![destination("fd00::1"), Statement::port(Protocol::UDP, 53), dnat("fd00::2", 5353)],
+            Rule::new([&[destination("fd00::1")], &Match::port(UDP, 53)[..]].concat(), dnat("fd00::2", 5353)),
         ),
         (
             "post",
             "ip6 saddr fd00::/61 ip6 daddr != ff00::/8 masquerade",
-            vec![source("fd00::/61"), not_destination("ff00::/8"), MASQUERADE],
+            Rule::new([source("fd00::/61"), not_destination("ff00::/8")], MASQUERADE),
         ),
         (
             "forward",
             "ip6 saddr fd00::1-fd00::9 fib daddr type != local return",
-            vec![
-                Statement::AddressRange(Side::Source, Is::Equal, ip("fd00::1"), ip("fd00::9")),
-                Statement::DestinationType(Is::Different, LOCAL),
-                verdict(Verdict::Return),
-            ],
+            Rule::new(
+                [
+                    Match::Range(Side::Source, Is::Equal, ip("fd00::1"), ip("fd00::9")),
+                    Match::DestinationLocal(Is::Different),
+                ],
+                Action::Return,
+            ),
         ),
     ]
 }
@@ -202,18 +211,18 @@ fn inet_cases() -> Vec<Case> {
         (
             "post",
             "ip saddr 10.0.0.2 ip daddr != 10.0.0.0/24 masquerade",
-            vec![source("10.0.0.2"), not_destination("10.0.0.0/24"), MASQUERADE],
+            Rule::new([source("10.0.0.2"), not_destination("10.0.0.0/24")], MASQUERADE),
         ),
-        ("post", "ip6 daddr ff00::/8 return", vec![destination("ff00::/8"), verdict(Verdict::Return)]),
+        ("post", "ip6 daddr ff00::/8 return", Rule::new([destination("ff00::/8")], Action::Return)),
         (
             "post",
             "meta nfproto ipv4 goto side",
-            vec![Statement::Family(Is::Equal, 2), verdict(Verdict::Goto("side".to_owned()))],
+            Rule::new([Match::Family(Is::Equal, Family::V4)], Action::Goto("side".into())),
         ),
         (
             "pre",
             "ip daddr 10.0.0.1 tcp dport 80 accept",
-            vec![destination("10.0.0.1"), Statement::port(Protocol::TCP, 80), verdict(Verdict::Accept)],
+            Rule::new([&[destination("10.0.0.1")], &Match::port(TCP, 80)[..]].concat(), Action::Accept),
         ),
     ]
 }
@@ -223,16 +232,16 @@ fn bridge_cases() -> Vec<Case> {
         (
             "pre",
             "iifname \"veth0\" jump side",
-            vec![Statement::Device(Direction::In, Is::Equal, "veth0".to_owned()), Statement::jump("side")],
+            Rule::new([Match::InLink(Is::Equal, "veth0".into())], Action::jump("side")),
         ),
         (
             "side",
             "ether saddr 02:00:00:00:00:01 return",
-            vec![Statement::EtherSource(Is::Equal, mac(1)), verdict(Verdict::Return)],
+            Rule::new([Match::EtherSource(Is::Equal, mac(1))], Action::Return),
         ),
-        ("side", "ip saddr 10.0.0.0/9 drop", vec![source("10.0.0.0/9"), verdict(Verdict::Drop)]),
-        ("side", "ip6 daddr fd00::/64 accept", vec![destination("fd00::/64"), verdict(Verdict::Accept)]),
-        ("side", "drop", vec![verdict(Verdict::Drop)]),
+        ("side", "ip saddr 10.0.0.0/9 drop", Rule::new([source("10.0.0.0/9")], Action::Drop)),
+        ("side", "ip6 daddr fd00::/64 accept", Rule::new([destination("fd00::/64")], Action::Accept)),
+        ("side", "drop", Rule::new([], Action::Drop)),
     ]
 }
 
@@ -248,11 +257,10 @@ fn comment(place: usize) -> String {
 fn ours() -> Transaction {
     let mut transaction = Transaction::default();
     for (table, cases) in cases() {
-        transaction.push(Step::AddTable(table, Some("made by a test")));
-        transaction.extend(chains(table).into_iter().map(|chain| Step::AddChain(table, chain)));
-        for (place, (chain, _, statements)) in cases.into_iter().enumerate() {
-            let rule = Rule::new(statements).comment(comment(place));
-            transaction.push(Step::AddRule(table, chain.to_owned(), rule));
+        transaction.push(table, Edit::AddTable(Some("made by a test".into())));
+        transaction.extend(table, chains(table).into_iter().map(Edit::AddChain));
+        for (place, (chain, _, rule)) in cases.into_iter().enumerate() {
+            transaction.push(table, Edit::AppendRule(chain.into(), rule.comment(comment(place))));
         }
     }
     transaction
@@ -310,10 +318,8 @@ fn expected() -> Vec<(Table, Vec<(String, Rule)>)> {
     for (table, cases) in cases() {
         let mut rules = Vec::new();
         for chain in chains(table) {
-            for (place, (_, _, statements)) in
-                cases.iter().enumerate().filter(|(_, case)| case.0 == chain.name)
-            {
-                rules.push((chain.name.clone(), Rule::new(statements.clone()).comment(comment(place))));
+            for (place, (_, _, rule)) in cases.iter().enumerate().filter(|(_, case)| *case.0 == *chain.name) {
+                rules.push((chain.name.to_string(), rule.clone().comment(comment(place))));
             }
         }
         all.push((table, rules));
@@ -356,7 +362,7 @@ fn what_we_do_not_know_is_kept_in_its_bytes_and_can_be_written_again() {
         let mut nft = Nft::open().unwrap();
         let rule = nft.rules(IPV4, "a").unwrap().remove(0).rule;
         let mut transaction = Transaction::default();
-        transaction.push(Step::AddRule(IPV4, "b".to_owned(), rule.clone()));
+        transaction.push(IPV4, Edit::AppendRule("b".into(), rule.clone()));
         nft.commit(&transaction).unwrap();
         assert_eq!(nft.rules(IPV4, "b").unwrap().remove(0).rule, rule);
         let listed = |chain: &str| lines(&format!("nft list chain ip golden {chain}"))[2].clone();
@@ -368,10 +374,10 @@ fn what_we_do_not_know_is_kept_in_its_bytes_and_can_be_written_again() {
 fn a_tag_is_ours_alone_and_nft_does_not_show_it() {
     in_a_namespace(|| {
         let mut transaction = Transaction::default();
-        transaction.push(Step::AddTable(IPV4, None));
-        transaction.push(Step::AddChain(IPV4, Chain::plain("a")));
-        let rule = Rule::new([verdict(Verdict::Accept)]).comment("c0ffee").tag("eth0 mynet");
-        transaction.push(Step::AddRule(IPV4, "a".to_owned(), rule.clone()));
+        transaction.push(IPV4, Edit::AddTable(None));
+        transaction.push(IPV4, Edit::AddChain(Chain::plain("a")));
+        let rule = Rule::new([], Action::Accept).comment("c0ffee").tag("eth0 mynet");
+        transaction.push(IPV4, Edit::AppendRule("a".into(), rule.clone()));
         let mut nft = Nft::open().unwrap();
         nft.commit(&transaction).unwrap();
         assert_eq!(nft.rules(IPV4, "a").unwrap().remove(0).rule, rule);
@@ -407,8 +413,8 @@ fn rules_are_deleted_by_handle_chains_are_flushed_and_all_goes() {
         nft.commit(&ours()).unwrap();
         let rules = nft.rules(BRIDGE, "side").unwrap();
         let mut transaction = Transaction::default();
-        transaction.push(Step::DeleteRule(BRIDGE, "side".to_owned(), rules[1].handle));
-        transaction.push(Step::FlushChain(BRIDGE, "pre".to_owned()));
+        transaction.push(BRIDGE, rules[1].deletion());
+        transaction.push(BRIDGE, Edit::FlushChain("pre".into()));
         nft.commit(&transaction).unwrap();
         assert_eq!(
             nft.rules(BRIDGE, "side").unwrap(),
@@ -417,9 +423,11 @@ fn rules_are_deleted_by_handle_chains_are_flushed_and_all_goes() {
         assert_eq!(nft.rules(BRIDGE, "pre").unwrap(), []);
 
         let mut transaction = Transaction::default();
-        transaction.push(Step::FlushChain(BRIDGE, "side".to_owned()));
-        transaction.push(Step::DeleteChain(BRIDGE, "side".to_owned()));
-        transaction.extend([IPV4, IPV6, INET].map(Step::DeleteTable));
+        transaction.push(BRIDGE, Edit::FlushChain("side".into()));
+        transaction.push(BRIDGE, Edit::DeleteChain("side".into()));
+        for table in [IPV4, IPV6, INET] {
+            transaction.push(table, Edit::DeleteTable);
+        }
         nft.commit(&transaction).unwrap();
         assert_eq!(
             lines("nft list ruleset"),
@@ -440,9 +448,9 @@ fn a_rule_is_inserted_before_all_others() {
     in_a_namespace(|| {
         let mut nft = Nft::open().unwrap();
         nft.commit(&ours()).unwrap();
-        let rule = Rule::new([verdict(Verdict::Return)]);
+        let rule = Rule::new([], Action::Return);
         let mut transaction = Transaction::default();
-        transaction.push(Step::InsertRule(BRIDGE, "side".to_owned(), rule.clone()));
+        transaction.push(BRIDGE, Edit::InsertRules("side".into(), vec![rule.clone()]));
         nft.commit(&transaction).unwrap();
         assert_eq!(nft.rules(BRIDGE, "side").unwrap()[0].rule, rule);
     });
@@ -453,11 +461,11 @@ fn a_refused_step_is_named_and_nothing_of_the_transaction_is_done() {
     in_a_namespace(|| {
         let mut nft = Nft::open().unwrap();
         let mut transaction = Transaction::default();
-        transaction.push(Step::AddTable(IPV4, None));
-        transaction.push(Step::AddChain(IPV4, Chain::plain("a")));
-        let rule = Rule::new([Statement::jump("nowhere")]).comment("me");
-        transaction.push(Step::AddRule(IPV4, "a".to_owned(), rule));
-        transaction.push(Step::AddChain(IPV4, Chain::plain("b")));
+        transaction.push(IPV4, Edit::AddTable(None));
+        transaction.push(IPV4, Edit::AddChain(Chain::plain("a")));
+        let rule = Rule::new([], Action::jump("nowhere")).comment("me");
+        transaction.push(IPV4, Edit::AppendRule("a".into(), rule));
+        transaction.push(IPV4, Edit::AddChain(Chain::plain("b")));
         let error = nft.commit(&transaction).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -486,12 +494,11 @@ fn a_transaction_of_thousands_of_rules_fits() {
     in_a_namespace(|| {
         let mut nft = Nft::open().unwrap();
         let mut transaction = Transaction::default();
-        transaction.push(Step::AddTable(IPV4, None));
-        transaction.extend(chains(IPV4).into_iter().map(|chain| Step::AddChain(IPV4, chain)));
+        transaction.push(IPV4, Edit::AddTable(None));
+        transaction.extend(IPV4, chains(IPV4).into_iter().map(Edit::AddChain));
         for port in 1..=4000 {
-            let rule =
-                Rule::new([Statement::port(Protocol::TCP, port), dnat("10.0.0.2", port)]).comment("me");
-            transaction.push(Step::AddRule(IPV4, "pre".to_owned(), rule));
+            let rule = Rule::new(Match::port(TCP, port), dnat("10.0.0.2", port)).comment("me");
+            transaction.push(IPV4, Edit::AppendRule("pre".into(), rule));
         }
         nft.commit(&transaction).unwrap();
         assert_eq!(nft.rules(IPV4, "pre").unwrap().len(), 4000);

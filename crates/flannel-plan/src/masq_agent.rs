@@ -7,5 +7,4 @@ pub mod cidr;
 pub mod config;
 pub mod duration;
 pub mod iptables;
-pub mod ports;
 pub mod spec;

@@ -4,13 +4,16 @@
 //! [`observed::observed`] tells whose they are, and [`edit::edits`] says what has to change. [`iptables`] is the
 //! spelling of one of the two languages; the other is spoken by `flannel-kernel`.
 
+pub mod chain;
 mod display;
 pub mod edit;
 pub mod explain;
 pub mod found;
 pub mod iptables;
 pub mod observed;
+pub mod ports;
 pub mod role;
+mod rule;
 pub mod spec;
 pub mod tools;
 pub mod translated;
@@ -21,6 +24,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
 use crate::family::Family;
+pub use rule::{Action, Expression, Is, Match, Rule, SCTP, SetMark, Side, SourcePorts, TCP, UDP};
+
 use found::RuleObservation;
 use observed::RuleScope;
 use role::Role;
@@ -60,137 +65,6 @@ impl TableId {
     /// Whether it only says what is not tracked.
     pub fn is_raw(&self) -> bool {
         self.system.is_iptables() && &*self.name == "raw"
-    }
-}
-
-/// Whether a match wants the value or anything but it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Is {
-    /// The value.
-    Equal,
-    /// Anything else.
-    Different,
-}
-
-/// What a packet must be for a rule to act on it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Match {
-    /// It comes from there.
-    Source(Is, IpNet),
-    /// It goes there.
-    Destination(Is, IpNet),
-    /// It goes to somewhere in a set of nftables.
-    DestinationSet(Is, Box<str>),
-    /// It came in through this device; a name that ends with `*` stands for all that begin so.
-    InLink(Is, Box<str>),
-    /// It goes out through this device.
-    OutLink(Is, Box<str>),
-    /// It is of this protocol above IP.
-    Protocol(Is, u8),
-    /// It goes to this port.
-    DestinationPort(Is, u16),
-    /// Its mark, under the mask, is the value.
-    Mark {
-        /// Whether it is.
-        is: Is,
-        /// The value.
-        value: u32,
-        /// The mask.
-        mask: u32,
-    },
-    /// It goes to an address of this host.
-    DestinationLocal(Is),
-    /// It is a UDP packet of this family that carries a vxlan packet of this network.
-    Vxlan(Family, u32),
-    /// Something that we do not judge, in the words of whoever told us.
-    Other(Box<str>),
-}
-
-/// How masquerade chooses the source port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SourcePorts {
-    /// It keeps the port where it can.
-    Kept,
-    /// Any port: two clients that choose the same one at once would lose packets otherwise.
-    Randomised,
-}
-
-/// What a rule does with a packet.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Action {
-    /// It goes on, and this table is done with it.
-    Accept,
-    /// It is thrown away.
-    Drop,
-    /// It goes back to the chain that jumped here.
-    Return,
-    /// It gets an address of the device that it leaves by.
-    Masquerade(SourcePorts),
-    /// It gets another source in another way, in the words of whoever told us.
-    OtherSource(Box<str>),
-    /// Connection tracking does not see it.
-    Untrack,
-    /// It goes through that chain, and comes back.
-    Jump(Box<str>),
-    /// It goes through that chain, and does not come back.
-    Goto(Box<str>),
-    /// Nothing that ends its way, like counting.
-    Nothing,
-    /// Something that we do not judge, in the words of whoever told us.
-    Other(Box<str>),
-}
-
-/// A rule: the packets that it is about, and what becomes of them.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Rule {
-    /// All of these must be so; sorted, as their order means nothing.
-    matches: Vec<Match>,
-    /// What is done.
-    pub action: Action,
-    /// What stands beside it for people.
-    pub comment: Option<Box<str>>,
-}
-
-impl Rule {
-    /// A rule without a comment.
-    pub fn new(matches: impl Into<Vec<Match>>, action: Action) -> Self {
-        let mut matches = matches.into();
-        matches.sort();
-        Self { matches, action, comment: None }
-    }
-
-    /// The same with a comment.
-    pub fn comment(mut self, comment: impl Into<Box<str>>) -> Self {
-        self.comment = Some(comment.into());
-        self
-    }
-
-    /// What a packet must be, in a fixed order.
-    pub fn matches(&self) -> &[Match] {
-        &self.matches
-    }
-
-    /// The networks that it names, except multicast.
-    pub fn networks(&self) -> impl Iterator<Item = IpNet> + '_ {
-        self.matches
-            .iter()
-            .filter_map(|it| match it {
-                Match::Source(_, net) | Match::Destination(_, net) => Some(*net),
-                _ => None,
-            })
-            .filter(|net| *net != multicast(Family::of_net(*net)))
-    }
-
-    /// The chain that packets are sent to.
-    pub fn target(&self) -> Option<&str> {
-        match &self.action {
-            Action::Jump(chain) | Action::Goto(chain) => Some(chain),
-            _ => None,
-        }
     }
 }
 

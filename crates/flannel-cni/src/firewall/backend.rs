@@ -1,7 +1,8 @@
 //! Which firewall is used: the one that is asked for, else iptables where it works, as Go's plugins choose.
 
-use flannel_kernel::firewall::iptables::{Family, Iptables};
+use flannel_kernel::firewall::iptables::Iptables;
 use flannel_kernel::firewall::nft::Nft;
+use flannel_plan::family::Family;
 
 /// A way to make rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +39,7 @@ impl Backend {
     /// Whether rules can be made by it on this host.
     pub(crate) fn is_usable(self) -> bool {
         match self {
-            Self::Iptables => Iptables::find(Family::Ipv4).is_some_and(|iptables| iptables.is_usable()),
+            Self::Iptables => Iptables::find(Family::V4).is_some_and(|iptables| iptables.is_usable()),
             Self::Nftables => Nft::open().and_then(|mut nft| nft.generation()).is_ok(),
         }
     }

@@ -6,9 +6,12 @@
 use std::collections::BTreeSet;
 
 use flannel_kernel::firewall::iptables::{
-    Family, Flavour, Iptables, IptablesError, Saved, SavedRule, legacy_table, quoted,
+    Flavour, Iptables, IptablesError, Saved, SavedRule, legacy_table, nat, quoted,
 };
-use flannel_kernel::firewall::nft::{Is, Listed, Nft, NftError, Side, Statement, Step};
+use flannel_kernel::firewall::nft::{Listed, Nft, NftError, Transaction};
+use flannel_plan::family::Family;
+use flannel_plan::rules::edit::Edit;
+use flannel_plan::rules::{Is, Match, multicast};
 use ipnet::IpNet;
 
 use super::Meant;
@@ -22,8 +25,9 @@ const OWN: &str = "CNI-";
 
 /// Makes the rules of a container; made again, they are the same.
 pub(super) fn set_up(request: &Request, addresses: &[IpNet]) -> Result<(), CniError> {
-    for family in Family::ALL {
-        let addresses: Vec<_> = addresses.iter().copied().filter(|address| is_of(family, *address)).collect();
+    for family in Family::BOTH {
+        let addresses: Vec<_> =
+            addresses.iter().copied().filter(|address| Family::of_net(*address) == family).collect();
         if addresses.is_empty() {
             continue;
         }
@@ -46,15 +50,11 @@ fn own_chain(request: &Request) -> String {
     names::chain(OWN, &request.network, &request.container_id)
 }
 
-fn is_of(family: Family, address: IpNet) -> bool {
-    matches!((family, address), (Family::Ipv4, IpNet::V4(_)) | (Family::Ipv6, IpNet::V6(_)))
-}
-
 /// Whether a chain is certainly not there; then nothing has to be saved first.
 fn is_new(iptables: &Iptables, chain: &str) -> bool {
     let family = iptables.family();
     match iptables.flavour() {
-        Flavour::Nftables => Nft::open().and_then(|mut nft| nft.has_chain(family.nat(), chain)) == Ok(false),
+        Flavour::Nftables => Nft::open().and_then(|mut nft| nft.has_chain(nat(family), chain)) == Ok(false),
         Flavour::Legacy => match legacy_table(family, NAT) {
             Ok(table) => !table.is_some_and(|table| holds(&table, chain)),
             Err(_) => false,
@@ -72,10 +72,7 @@ fn script(request: &Request, family: Family, addresses: &[IpNet], saved: &Saved)
     let chain = own_chain(request);
     let comment = format!("name: {:?} id: {:?}", request.network, request.container_id);
     let comment = format!("-m comment --comment {}", quoted(&comment));
-    let multicast = match family {
-        Family::Ipv4 => "224.0.0.0/4",
-        Family::Ipv6 => "ff00::/8",
-    };
+    let multicast = multicast(family);
     // Another interface of the container may be in the same network: then the chain is there already.
     let accepted =
         |rule: &SavedRule| rule.target().filter(|it| it == "ACCEPT").and_then(|_| rule.value("-d"));
@@ -145,27 +142,27 @@ fn is_meant(meant: Meant<'_>, family: Family, entry: &Entry) -> bool {
 /// a network, so only the addresses tell them apart; if none of a family is known, all rules are meant. Plugins
 /// of long ago wrote the whole network as the source.
 fn leads_from(addresses: &[IpNet], family: Family, source: Option<IpNet>) -> bool {
-    let mut known = addresses.iter().filter(|address| is_of(family, **address)).peekable();
+    let mut known = addresses.iter().filter(|address| Family::of_net(**address) == family).peekable();
     let Some(source) = source else { return true };
     known.peek().is_none()
         || known.any(|address| IpNet::from(address.addr()) == source || address.trunc() == source.trunc())
 }
 
 /// What has to be deleted from the tables of iptables that lie in nftables.
-pub(super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Vec<Step>, NftError> {
-    let mut steps = Vec::new();
-    for family in Family::ALL {
-        let table = family.nat();
+pub(super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Transaction, NftError> {
+    let mut steps = Transaction::default();
+    for family in Family::BOTH {
+        let table = nat(family);
         let listed = nft.rules(table, POSTROUTING)?;
         let entries: Vec<_> = listed.iter().map(listed_entry).collect();
         let (places, chains) = decide(meant, family, &entries);
         for place in places {
-            steps.push(Step::DeleteRule(table, POSTROUTING.to_owned(), listed[place].handle));
+            steps.push(table, listed[place].deletion());
         }
         for chain in chains {
             if nft.has_chain(table, &chain)? {
-                steps.push(Step::FlushChain(table, chain.clone()));
-                steps.push(Step::DeleteChain(table, chain));
+                let chain: Box<str> = chain.into();
+                steps.extend(table, [Edit::FlushChain(chain.clone()), Edit::DeleteChain(chain)]);
             }
         }
     }
@@ -174,16 +171,16 @@ pub(super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Vec<Step>, Nf
 
 fn listed_entry(listed: &Listed) -> Option<Entry> {
     let chain = listed.rule.target().filter(|name| names::is_chain(OWN, name))?.to_owned();
-    let source = listed.rule.statements.iter().find_map(|statement| match statement {
-        Statement::Address(Side::Source, Is::Equal, source) => Some(*source),
+    let source = listed.rule.matches.iter().find_map(|it| match it {
+        Match::Source(Is::Equal, source) => Some(*source),
         _ => None,
     });
-    Some(Entry { chain, comment: listed.rule.any_comment().unwrap_or_default(), source })
+    Some(Entry { chain, comment: listed.rule.comment.as_deref().unwrap_or_default().to_owned(), source })
 }
 
 /// Deletes what is left in the tables of legacy iptables, if they hold anything that is meant.
 pub(super) fn clean_legacy(meant: Meant<'_>) -> Result<(), CniError> {
-    for family in Family::ALL {
+    for family in Family::BOTH {
         // A table that cannot be read is one of a kernel or a host that has none of ours.
         let Ok(Some(table)) = legacy_table(family, NAT) else { continue };
         let may_hold = match meant {

@@ -1,17 +1,18 @@
 //! Masquerade by nftables: one table for both families, a rule an address. The names and comments are Go's.
 
-use flannel_kernel::firewall::nft::{
-    Chain, Family, Hook, Kind, Listed, Nft, NftError, Rule, SourcePorts, Statement, Step, Table, Transaction,
-    Verdict,
-};
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use flannel_kernel::firewall::nft::{Listed, Nft, NftError, Table, TableFamily, Transaction};
+use flannel_plan::family::Family;
+use flannel_plan::rules::chain::{Chain, ChainType, Hook};
+use flannel_plan::rules::edit::Edit;
+use flannel_plan::rules::{Action, Is, Match, Rule, SourcePorts, multicast};
+use ipnet::IpNet;
 
 use super::Meant;
 use crate::error::CniError;
 use crate::firewall::{change, failure, names};
 use crate::request::Request;
 
-const TABLE: Table = Table { family: Family::Inet, name: "cni_plugins_masquerade" };
+const TABLE: Table = Table { family: TableFamily::Inet, name: "cni_plugins_masquerade" };
 const TABLE_COMMENT: &str = "Masquerading for plugins from github.com/containernetworking/plugins";
 const CHECKS: &str = "masq_checks";
 const CHECKS_COMMENT: &str =
@@ -28,12 +29,12 @@ pub(super) fn set_up(request: &Request, addresses: &[IpNet]) -> Result<(), CniEr
         let mut transaction = Transaction::default();
         let postrouting = listed.iter().filter(|listed| listed.chain == POSTROUTING);
         if !postrouting.map(|listed| &listed.rule).eq(&base_rules()) {
-            transaction.extend(base());
+            transaction.extend(TABLE, base());
         }
         let stale: Vec<_> = listed.iter().filter(|listed| is_of(request, listed)).collect();
         if !stale.iter().map(|listed| &listed.rule).eq(&own) {
-            transaction.extend(stale.into_iter().map(deletion));
-            transaction.extend(own.iter().map(|rule| Step::AddRule(TABLE, CHECKS.to_owned(), rule.clone())));
+            transaction.extend(TABLE, stale.into_iter().map(Listed::deletion));
+            transaction.extend(TABLE, own.iter().map(|rule| Edit::AppendRule(CHECKS.into(), rule.clone())));
         }
         nft.commit(&transaction)
     };
@@ -41,16 +42,14 @@ pub(super) fn set_up(request: &Request, addresses: &[IpNet]) -> Result<(), CniEr
 }
 
 /// What has to be deleted.
-pub(super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Vec<Step>, NftError> {
+pub(super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Transaction, NftError> {
     let is_meant = |listed: &&Listed| match meant {
         Meant::Attachment(request, _) => is_of(request, listed),
         Meant::AllBut(request, valid) => is_garbage(request, valid, listed),
     };
-    Ok(nft.rules(TABLE, CHECKS)?.iter().filter(is_meant).map(deletion).collect())
-}
-
-fn deletion(listed: &Listed) -> Step {
-    Step::DeleteRule(TABLE, listed.chain.clone(), listed.handle)
+    let mut transaction = Transaction::default();
+    transaction.extend(TABLE, nft.rules(TABLE, CHECKS)?.iter().filter(is_meant).map(Listed::deletion));
+    Ok(transaction)
 }
 
 /// Whether a rule is the attachment's: by the container and the interface, whatever its network was called.
@@ -65,38 +64,29 @@ fn is_garbage(request: &Request, valid: &[(&str, &str)], listed: &Listed) -> boo
     let comment_of = |(container, ifname): &(&str, &str)| comment(&request.network, ifname, container);
     listed.rule.comment.as_ref().is_some_and(|comment| {
         comment.starts_with(&names::hash(&request.network, 16))
-            && !valid.iter().any(|valid| comment_of(valid) == *comment)
+            && !valid.iter().any(|valid| comment_of(valid) == **comment)
     })
 }
 
-fn base() -> Vec<Step> {
-    let mut steps = vec![
-        Step::AddTable(TABLE, Some(TABLE_COMMENT)),
-        Step::AddChain(TABLE, Chain::plain(CHECKS).comment(CHECKS_COMMENT)),
-        Step::AddChain(TABLE, Chain::base(POSTROUTING, Kind::Nat, Hook::Postrouting, 100)),
-        Step::FlushChain(TABLE, POSTROUTING.to_owned()),
+fn base() -> Vec<Edit> {
+    let mut edits = vec![
+        Edit::AddTable(Some(TABLE_COMMENT.into())),
+        Edit::AddChain(Chain::plain(CHECKS).comment(CHECKS_COMMENT)),
+        Edit::RenewChain(Chain::base(POSTROUTING, ChainType::Nat, Hook::Postrouting, 100)),
     ];
-    steps.extend(base_rules().into_iter().map(|rule| Step::AddRule(TABLE, POSTROUTING.to_owned(), rule)));
-    steps
+    edits.extend(base_rules().into_iter().map(|rule| Edit::AppendRule(POSTROUTING.into(), rule)));
+    edits
 }
 
 fn base_rules() -> [Rule; 3] {
-    let multicast =
-        |network| Rule::new([Statement::destination(network), Statement::Verdict(Verdict::Return)]);
-    let everything = Rule::new([Statement::Verdict(Verdict::Goto(CHECKS.to_owned()))]);
-    [multicast(MULTICAST_V4), multicast(MULTICAST_V6), everything]
+    let [v4, v6] =
+        Family::BOTH.map(|family| Rule::new([Match::destination(multicast(family))], Action::Return));
+    [v4, v6, Rule::new([], Action::Goto(CHECKS.into()))]
 }
 
-const MULTICAST_V4: IpNet = IpNet::V4(Ipv4Net::new_assert(std::net::Ipv4Addr::new(224, 0, 0, 0), 4));
-const MULTICAST_V6: IpNet =
-    IpNet::V6(Ipv6Net::new_assert(std::net::Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8));
-
 fn rule(address: IpNet) -> Rule {
-    Rule::new([
-        Statement::source(address.addr()),
-        Statement::not_destination(address.trunc()),
-        Statement::Masquerade(SourcePorts::Kept),
-    ])
+    let matches = [Match::source(address.addr()), Match::Destination(Is::Different, address.trunc())];
+    Rule::new(matches, Action::masquerade(SourcePorts::Kept))
 }
 
 fn attachment_hash(ifname: &str, container: &str) -> String {

@@ -136,7 +136,7 @@ fn clean(meant: Meant<'_>) -> (Result<(), CniError>, Vec<u16>) {
         let mut leftovers = nftables::leftovers(nft, meant)?;
         leftovers.join(iptables::leftovers(nft, meant)?);
         udp.append(&mut leftovers.udp);
-        Ok(leftovers.steps)
+        Ok(leftovers.edits)
     });
     let by_netlink = by_netlink.map_err(|why| failure("error deleting nftables rules", &why));
     (by_netlink.and(iptables::clean_legacy(meant)), udp)

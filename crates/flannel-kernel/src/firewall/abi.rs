@@ -194,6 +194,10 @@ pub const NFT_NAT_DNAT: u32 = 1;
 pub const NFTA_EXTENSION_NAME: u16 = 1;
 pub const NFTA_EXTENSION_INFO: u16 = 3;
 pub const XT_UDP_INV_DSTPT: u8 = 2;
+pub const XT_TCP_INV_DSTPT: u8 = 2;
+pub const XT_ADDRTYPE_INVERT_DEST: u32 = 2;
+/// The type of an address of this host, as routing sees it.
+pub const RTN_LOCAL: u32 = 2;
 
 pub const IPCTNL_MSG_CT_GET: u16 = 1;
 pub const IPCTNL_MSG_CT_DELETE: u16 = 2;

@@ -12,11 +12,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use flannel_plan::family::Family;
+
 pub use flannel_plan::rules::iptables::words;
 pub use legacy::legacy_table;
 pub use saved::{Saved, SavedRule, quoted};
 
-use super::nft::{self, Nft};
+use super::nft::{Nft, Table};
 use crate::child;
 
 /// Where programs are looked for if nobody says.
@@ -30,33 +32,17 @@ const LONGEST_WORK: Duration = Duration::from_secs(20);
 /// How a program of iptables ends that waited for the lock in vain.
 const LOCKED: i32 = 4;
 
-/// IPv4 or IPv6: each has its own programs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Family {
-    /// `iptables`.
-    Ipv4,
-    /// `ip6tables`.
-    Ipv6,
+/// The name that the programs of a family begin with.
+fn program_of(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "iptables",
+        Family::V6 => "ip6tables",
+    }
 }
 
-impl Family {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Ipv4, Self::Ipv6];
-
-    fn program(self) -> &'static str {
-        match self {
-            Self::Ipv4 => "iptables",
-            Self::Ipv6 => "ip6tables",
-        }
-    }
-
-    /// The table `nat` of the flavour of nftables.
-    pub fn nat(self) -> nft::Table {
-        match self {
-            Self::Ipv4 => nft::Table { family: nft::Family::Ipv4, name: "nat" },
-            Self::Ipv6 => nft::Table { family: nft::Family::Ipv6, name: "nat" },
-        }
-    }
+/// The table `nat` of the flavour of nftables.
+pub fn nat(family: Family) -> Table {
+    Table::of(family, "nat")
 }
 
 /// Where the rules of a program are.
@@ -129,7 +115,7 @@ impl Iptables {
     }
 
     fn find_named(family: Family, infix: &'static str) -> Option<Self> {
-        let restore = format!("{}{infix}-restore", family.program());
+        let restore = format!("{}{infix}-restore", program_of(family));
         let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
         let folder = std::env::split_paths(&path).find(|folder| is_program(&folder.join(&restore)))?;
         Some(Self { family, infix, flavour: Flavour::Legacy, folder })
@@ -208,7 +194,7 @@ impl Iptables {
     }
 
     fn program(&self, suffix: &str) -> PathBuf {
-        self.folder.join(format!("{}{}{suffix}", self.family.program(), self.infix))
+        self.folder.join(format!("{}{}{suffix}", program_of(self.family), self.infix))
     }
 
     fn checked(&self, command: &mut Command, script: Option<&str>) -> Result<Output, IptablesError> {

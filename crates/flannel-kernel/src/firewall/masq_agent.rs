@@ -16,7 +16,6 @@ use flannel_plan::rules::{System, TableId};
 
 pub use failure::{AgentError, AgentFailure};
 
-use super::iptables;
 use super::nft::{Nft, NftError};
 use super::rules::watch::RuleWatch;
 use crate::watch::WatchError;
@@ -212,11 +211,4 @@ fn table(system: System, family: Family) -> TableId {
 /// What is told of rules where none should be.
 fn left_over(chain: &str) -> String {
     format!("rules of {chain} are left over")
-}
-
-fn family_of(family: Family) -> iptables::Family {
-    match family {
-        Family::V4 => iptables::Family::Ipv4,
-        Family::V6 => iptables::Family::Ipv6,
-    }
 }

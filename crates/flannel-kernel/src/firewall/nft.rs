@@ -5,16 +5,19 @@
 
 mod compile;
 mod decompile;
+mod extension;
 mod instruction;
 mod listing;
 mod object;
 mod set;
-mod statement;
 mod transaction;
 mod userdata;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use flannel_plan::rules::edit::Edit;
+use flannel_plan::rules::found::RuleName;
+use flannel_plan::rules::{Action, Rule};
 use rustix::io::Errno;
 
 use super::abi::*;
@@ -22,10 +25,8 @@ use super::netfilter::{Netfilter, Refused, be32, header, text};
 use crate::netlink::{NetlinkError, Outbox, Received};
 
 pub use listing::{ListedChain, ListedSet, ListedTable};
-pub use object::{BaseChain, Chain, Family, Hook, Kind, Policy, Table};
-pub use set::fill_set;
-pub use statement::{Direction, Is, LOCAL, Protocol, Rule, Side, SourcePorts, Statement, Verdict};
-pub use transaction::{Step, Transaction};
+pub use object::{Table, TableFamily};
+pub use transaction::Transaction;
 
 /// A rule that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +40,11 @@ pub struct Listed {
 }
 
 impl Listed {
+    /// The edit that takes it out.
+    pub fn deletion(&self) -> Edit {
+        Edit::DeleteRule(self.chain.as_str().into(), RuleName::Handle(self.handle))
+    }
+
     /// A number that stays as long as the rule does: one that was replaced keeps its handle and says something else.
     pub fn fingerprint(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
@@ -181,7 +187,7 @@ impl Nft {
         }
         let sent = self.socket.transact(&mut transaction.write(generation));
         sent.map_err(|refused| explain(transaction, refused))?;
-        if transaction.steps().iter().any(Step::removes) {
+        if transaction.removes() {
             self.socket.close_in_background();
         }
         Ok(())
@@ -190,9 +196,9 @@ impl Nft {
 
 /// Names the change that the kernel refused.
 fn explain(transaction: &Transaction, refused: Refused) -> NftError {
-    let step = refused.place.and_then(|place| transaction.steps().get(place));
-    let object = step.map_or_else(|| "the firewall".to_owned(), Step::to_string);
-    NftError::Refused { verb: step.map_or("change", Step::verb), object, why: refused.why }
+    let named = refused.place.and_then(|place| transaction.at(place));
+    let (verb, object) = named.unwrap_or_else(|| ("change", "the firewall".to_owned()));
+    NftError::Refused { verb, object, why: refused.why }
 }
 
 /// Whether there is no such object; one whose name is longer than the kernel takes cannot be there either.
@@ -226,18 +232,22 @@ fn read_rule(message: &Received, table: Table) -> Option<Listed> {
     read_rule_of_any(message, table.family, table.name)
 }
 
-fn read_rule_of_any(message: &Received, family: Family, table: &str) -> Option<Listed> {
+fn read_rule_of_any(message: &Received, family: TableFamily, table: &str) -> Option<Listed> {
     let (_, attributes) = message.split::<4>()?;
-    let mut listed = Listed { chain: String::new(), handle: 0, rule: Rule::default() };
+    let mut listed = Listed { chain: String::new(), handle: 0, rule: Rule::new([], Action::Nothing) };
+    let mut beside = (None, None);
     for (kind, value) in attributes {
         match kind {
             NFTA_RULE_TABLE if text(value) != table => return None,
             NFTA_RULE_CHAIN => listed.chain = text(value),
             NFTA_RULE_HANDLE => listed.handle = u64::from_be_bytes(*value.first_chunk()?),
-            NFTA_RULE_EXPRESSIONS => listed.rule.statements = decompile::decompile(family, value),
-            NFTA_RULE_USERDATA => (listed.rule.comment, listed.rule.tag) = userdata::read(value),
+            NFTA_RULE_EXPRESSIONS => listed.rule = decompile::decompile(family, value),
+            NFTA_RULE_USERDATA => beside = userdata::read(value),
             _ => {}
         }
     }
+    let (comment, tag) = beside;
+    listed.rule.comment = comment.or(listed.rule.comment);
+    listed.rule.tag = tag;
     Some(listed)
 }

@@ -4,9 +4,9 @@
 //! counts its changes, and what iptables keeps is compared by numbers or by bytes. [`Rules::apply`] makes each
 //! table right in one transaction. [`watch::RuleWatch`] tells when it is worth to look.
 
-mod convert;
 mod failure;
 pub(super) mod legacy;
+mod listed;
 mod native;
 mod programs;
 mod translation;
@@ -23,7 +23,7 @@ use flannel_plan::rules::{RuleChange, RuleTable, System, TableId, iptables as la
 
 pub use failure::{RuleFailure, RulesError};
 
-use super::iptables::{self, Flavour, Iptables};
+use super::iptables::{Flavour, Iptables};
 use native::Native;
 use programs::Programs;
 use translation::Translation;
@@ -65,7 +65,7 @@ impl Rules {
     pub fn tools(&mut self, families: &[Family]) -> Tools {
         let mut programs = ByFamily::default();
         for family in families {
-            *programs.slot(*family) = Iptables::find(family_of(*family)).map(|found| program(&found));
+            *programs.slot(*family) = Iptables::find(*family).map(|found| program(&found));
         }
         Tools { nftables: self.native.ability(), iptables: programs }
     }
@@ -97,7 +97,7 @@ impl Rules {
             }
             // In nftables the leftovers of iptables are found without a program, by `native`.
             let legacy = System::IptablesLegacy;
-            if system == legacy || check_legacy && legacy::has_ours(family_of(family)) {
+            if system == legacy || check_legacy && legacy::has_ours(family) {
                 self.leftovers.found_some(system);
                 let found = self.observe_by_program(legacy, family);
                 add(&mut observation, (legacy, family), found);
@@ -225,8 +225,7 @@ impl Rules {
         let id = change.id()?;
         let found = self.found.iter().find(|table| table.id == *id);
         let edits = edits(scope, change.to.as_ref(), found);
-        let empty = FoundTable::empty(id.clone());
-        (!edits.is_empty()).then(|| language::script(found.unwrap_or(&empty), &edits))
+        (!edits.is_empty()).then(|| language::script(&id.name, &edits))
     }
 }
 
@@ -250,7 +249,7 @@ fn add(
 
 /// Every table of legacy iptables that is in use.
 fn all_legacy(family: Family) -> Result<Saved, RulesError> {
-    if !legacy::is_used(family_of(family)) {
+    if !legacy::is_used(family) {
         return Ok(Saved::default());
     }
     Programs::find(System::IptablesLegacy, family)?.save()
@@ -267,13 +266,6 @@ fn program(found: &Iptables) -> Program {
         Flavour::Legacy => System::IptablesLegacy,
     };
     Program { system, ability: Ability { random_ports: found.knows_random_ports() } }
-}
-
-fn family_of(family: Family) -> iptables::Family {
-    match family {
-        Family::V4 => iptables::Family::Ipv4,
-        Family::V6 => iptables::Family::Ipv6,
-    }
 }
 
 /// What a table should hold of ours; a name for the type that several files use.

@@ -8,9 +8,9 @@ use std::time::Duration;
 use flannel_kernel::firewall::masq_agent::AgentFirewall;
 use flannel_kernel::netns::{Namespace, run_inside};
 use flannel_plan::masq_agent::config::AgentConfig;
-use flannel_plan::masq_agent::ports::ranges;
 use flannel_plan::masq_agent::spec::AgentSpec;
 use flannel_plan::rules::System;
+use flannel_plan::rules::ports::ranges;
 
 use crate::sandbox::sh;
 use crate::{SYSTEMS, config, in_a_node, in_every_system, settle, spec};

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use flannel_kernel::firewall::masq_agent::AgentFirewall;
 use flannel_plan::masq_agent::config::{AgentConfig, DefaultNetworks};
-use flannel_plan::masq_agent::ports::ranges;
 use flannel_plan::masq_agent::spec::AgentSpec;
+use flannel_plan::rules::ports::ranges;
 use flannel_plan::rules::{SourcePorts, System};
 
 use crate::sandbox::sh;

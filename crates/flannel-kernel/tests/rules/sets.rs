@@ -1,8 +1,9 @@
 //! Sets of networks: as `nft` lists them, of any size, changed at once.
 
-use flannel_kernel::firewall::nft::{Family, Nft, Table, Transaction, fill_set};
+use flannel_kernel::firewall::nft::{Nft, Table, TableFamily, Transaction};
 use flannel_kernel::firewall::rules::Rules;
-use flannel_plan::rules::System;
+use flannel_plan::rules::edit::Edit;
+use flannel_plan::rules::{RuleSet, System};
 use ipnet::IpNet;
 
 use crate::sandbox::sh;
@@ -92,8 +93,8 @@ fn sets_of_nft_are_read_back_whatever_is_in_them() {
             "192.0.2.12/32",
             "240.0.0.0/4",
         ];
-        assert_eq!(read(Family::Ipv4), texts("s", &v4));
-        assert_eq!(read(Family::Ipv6), texts("s", &["2001:db8::1/128", "fd00::/8"]));
+        assert_eq!(read(TableFamily::Ip), texts("s", &v4));
+        assert_eq!(read(TableFamily::Ip6), texts("s", &["2001:db8::1/128", "fd00::/8"]));
     });
 }
 
@@ -101,11 +102,12 @@ fn sets_of_nft_are_read_back_whatever_is_in_them() {
 fn a_set_that_holds_every_address_is_one() {
     in_a_node(|| {
         sh("nft add table ip t");
-        let table = Table { family: Family::Ipv4, name: "t" };
+        let table = Table { family: TableFamily::Ip, name: "t" };
         let mut nft = Nft::open().unwrap();
         for networks in [vec![net("0.0.0.0/0")], vec![net("0.0.0.0/1"), net("255.255.255.255/32")], vec![]] {
             let mut transaction = Transaction::default();
-            transaction.extend(fill_set(table, "s", &networks));
+            let set = RuleSet { name: "s".into(), networks: networks.clone() };
+            transaction.push(table, Edit::PutSet(set));
             nft.commit(&transaction).unwrap();
             assert_eq!(nft.table(table, &[]).unwrap().unwrap().sets[0].networks, networks);
         }

@@ -41,7 +41,7 @@ fn jump_comment(chain: &str) -> String {
 pub fn is_jump(chain: &str, found: &Rule) -> bool {
     found.action == Action::Jump(chain.into())
         && found.comment.as_deref() == Some(&jump_comment(chain))
-        && found.matches() == [Match::DestinationLocal(Is::Different)]
+        && found.sorted() == [&Match::DestinationLocal(Is::Different)]
 }
 
 /// Whether a rule leads to the chain, and says that it is the agent's.

@@ -6,8 +6,8 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
 use super::config::AgentConfig;
-use super::ports::PortRange;
 use crate::family::{ByFamily, Family};
+use crate::rules::ports::PortRange;
 use crate::rules::{SourcePorts, System};
 
 /// The comment of rules for packets that keep their source.

@@ -8,9 +8,9 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
+use super::chain::{ChainType, Hook};
 use super::found::{FoundChain, FoundTable};
-use super::role::{Hook, Kind};
-use super::{Action, Is, Match, Rule, TableId};
+use super::{Action, Is, Match, Rule, Side, TableId};
 use crate::family::Family;
 
 /// Chains that jump in a circle are refused by the kernel; this is for a look that was taken in between.
@@ -98,7 +98,7 @@ fn source_chains(tables: &[FoundTable], family: Family) -> Vec<(&FoundTable, &Fo
         .filter(|table| table.id.family == family && !table.dormant)
         .flat_map(|table| table.chains.iter().map(move |chain| (table, chain)))
         .filter_map(|(table, chain)| Some((chain.base?, table, chain)))
-        .filter(|(base, ..)| (base.kind, base.hook) == (Kind::Nat, Hook::Postrouting))
+        .filter(|(base, ..)| (base.kind, base.hook) == (ChainType::Nat, Hook::Postrouting))
         .collect();
     chains.sort_by_key(|(base, ..)| base.priority);
     chains.into_iter().map(|(_, table, chain)| (table, chain)).collect()
@@ -158,7 +158,7 @@ impl Walk {
             Action::Accept => Verdict::Accepted,
             Action::Return => Verdict::Returned,
             Action::Drop => Verdict::Decided(Fate::Dropped),
-            Action::Masquerade(_) => Verdict::Decided(Fate::Masqueraded),
+            Action::Masquerade(..) => Verdict::Decided(Fate::Masqueraded),
             Action::OtherSource(_) => Verdict::Decided(Fate::Replaced),
             Action::Jump(name) => match self.through(table, name, depth) {
                 Verdict::Returned | Verdict::Ended => Verdict::Ended,
@@ -169,7 +169,11 @@ impl Walk {
                 Verdict::Ended => Verdict::Returned,
                 verdict => verdict,
             },
-            Action::Untrack | Action::Nothing | Action::Other(_) => Verdict::Ended,
+            Action::Untrack
+            | Action::Nothing
+            | Action::Dnat(..)
+            | Action::Expression(_)
+            | Action::Other(_) => Verdict::Ended,
         }
     }
 
@@ -184,7 +188,7 @@ impl Walk {
 impl Packet {
     /// Whether a rule is about this packet.
     fn fits(&self, table: &FoundTable, rule: &Rule) -> Answer {
-        rule.matches().iter().map(|it| self.fits_one(table, it)).min().unwrap_or(Answer::Yes)
+        rule.matches.iter().map(|it| self.fits_one(table, it)).min().unwrap_or(Answer::Yes)
     }
 
     fn fits_one(&self, table: &FoundTable, it: &Match) -> Answer {
@@ -197,17 +201,41 @@ impl Packet {
             }
             Match::Source(is, net) => judge(*is, Some(net.contains(&self.source))),
             Match::Destination(is, net) => judge(*is, Some(net.contains(&self.destination))),
-            Match::DestinationSet(is, name) => {
-                let set = table.sets.iter().find(|set| set.name == *name);
-                judge(*is, set.map(|set| set.networks.iter().any(|net| net.contains(&self.destination))))
+            Match::Range(side, is, first, last) => {
+                judge(*is, Some((*first..=*last).contains(&self.address(*side))))
             }
+            Match::Set(side, is, name) => {
+                let set = table.sets.iter().find(|set| set.name == *name);
+                let address = self.address(*side);
+                judge(*is, set.map(|set| set.networks.iter().any(|net| net.contains(&address))))
+            }
+            Match::Family(is, family) => judge(*is, Some(Family::of(self.source) == *family)),
             Match::Mark { is, value, mask } => judge(*is, Some(self.mark & mask == *value)),
             Match::Protocol(is, number) => judge(*is, self.protocol.map(|protocol| protocol == *number)),
             Match::DestinationPort(is, number) => judge(*is, self.port.map(|port| port == *number)),
+            Match::DestinationPorts(is, ports) => {
+                judge(*is, self.port.map(|port| ports.iter().any(|range| range.contains(port))))
+            }
             Match::OutLink(is, name) => judge(*is, self.out_link.as_ref().map(|link| is_named(link, name))),
             Match::DestinationLocal(is) if self.destination.is_loopback() => judge(*is, Some(true)),
             Match::DestinationLocal(is) => judge(*is, self.to_host),
-            Match::Vxlan(..) | Match::InLink(..) | Match::Other(_) => Answer::Perhaps,
+            Match::Counter | Match::Comment => Answer::Yes,
+            // Of these `limit` and `quota` end, sooner or later; whoever has them means the packets before.
+            Match::Expression(it) if ["log", "limit", "quota", "last"].contains(&&*it.name) => Answer::Yes,
+            Match::Vxlan(..)
+            | Match::InLink(..)
+            | Match::EtherSource(..)
+            | Match::PacketType(..)
+            | Match::Chance { .. }
+            | Match::Expression(_)
+            | Match::Other(_) => Answer::Perhaps,
+        }
+    }
+
+    fn address(&self, side: Side) -> IpAddr {
+        match side {
+            Side::Source => self.source,
+            Side::Destination => self.destination,
         }
     }
 }
@@ -277,7 +305,7 @@ impl fmt::Display for Explanation {
 /// What a rule of flannel is for.
 fn meaning(rule: &Rule) -> Option<&'static str> {
     let (equal, different) = (Is::Equal, Is::Different);
-    Some(match (rule.matches(), &rule.action) {
+    Some(match (&rule.sorted()[..], &rule.action) {
         ([Match::Mark { .. }], Action::Return) => {
             "kube-proxy marked it, and kube-proxy's own rules translate it: flannel leaves it alone."
         }
@@ -291,15 +319,15 @@ fn meaning(rule: &Rule) -> Option<&'static str> {
         {
             "It comes from outside to a pod of this node, which sees the client's address."
         }
-        ([Match::Source(..), Match::DestinationSet(..)], Action::Return) => {
+        ([Match::Source(..), Match::Set(..)], Action::Return) => {
             "It goes to a network of NonMasqueradeCIDRs, where pods keep their addresses."
         }
-        ([Match::Source(from, _), Match::Destination(to, _)], Action::Masquerade(_))
+        ([Match::Source(from, _), Match::Destination(to, _)], Action::Masquerade(..))
             if (*from, *to) == (equal, different) =>
         {
             "It leaves the pod network, where nobody would know the way back to a pod."
         }
-        ([Match::Source(from, _), Match::Destination(to, _)], Action::Masquerade(_))
+        ([Match::Source(from, _), Match::Destination(to, _)], Action::Masquerade(..))
             if (*from, *to) == (different, equal) =>
         {
             "It comes from outside to a pod of another node, whose answer has to come back through this one."

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::role::{Base, Role};
+use super::chain::BaseChain;
+use super::role::Role;
 use super::{Rule, System, TableId};
 use crate::family::Family;
 use crate::finding::{Code, Finding};
@@ -90,7 +91,7 @@ pub struct FoundChain {
     /// Its name.
     pub name: Box<str>,
     /// Where packets come from; none if only others jump to it.
-    pub base: Option<Base>,
+    pub base: Option<BaseChain>,
     /// Its rules in their order.
     pub rules: Vec<FoundRule>,
 }
@@ -100,8 +101,6 @@ pub struct FoundChain {
 pub struct FoundRule {
     /// What it says.
     pub rule: Rule,
-    /// The mark that only we read, which nftables keeps beside it.
-    pub tag: Option<Box<str>>,
     /// How it is named when it is deleted.
     pub name: RuleName,
 }

@@ -6,36 +6,31 @@ mod read;
 mod write;
 
 use super::System;
-use super::edit::{Edit, jump};
-use super::found::{FoundTable, RuleName};
+use super::edit::Edit;
+use super::found::RuleName;
 
 pub use read::{CutOff, Saved, rule, saved, words};
-pub use write::text;
+pub use write::{quoted, text};
 
-/// The steps for one table as a script for `iptables-restore --noflush`.
+/// The edits of one table as a script for `iptables-restore --noflush`.
 ///
 /// Rules are deleted by what they say, never by their place: a stranger's rule that came in between stays.
-pub fn script(found: &FoundTable, edits: &[Edit]) -> String {
-    let mut lines = vec![format!("*{}", found.id.name)];
+pub fn script(table: &str, edits: &[Edit]) -> String {
+    let mut lines = vec![format!("*{table}")];
     for edit in edits {
         match edit {
-            Edit::MakeChain(role) => lines.push(format!("-N {}", role.chain(found.id.system))),
-            Edit::Delete { chain, at } => {
-                let rule = found.chain(chain).and_then(|chain| chain.rules.get(*at));
-                if let Some(RuleName::Text(text)) = rule.map(|rule| &rule.name) {
-                    lines.push(format!("-D {chain} {text}"));
-                }
-            }
-            Edit::PutFirst(role, rules) => {
-                let chain = role.chain(found.id.system);
+            Edit::AddChain(chain) => lines.push(format!("-N {}", chain.name)),
+            Edit::RenewChain(chain) => lines.push(format!(":{} - [0:0]", chain.name)),
+            Edit::FlushChain(chain) => lines.push(format!("-F {chain}")),
+            Edit::AppendRule(chain, rule) => lines.push(format!("-A {chain} {}", text(rule))),
+            Edit::InsertRules(chain, rules) => {
                 let line = |(at, rule)| format!("-I {chain} {} {}", at + 1, text(rule));
                 lines.extend(rules.iter().enumerate().map(line));
             }
-            Edit::AddJump(role) => {
-                lines.push(format!("-A {} {}", role.base_chain(), text(&jump(*role, found.id.system))));
-            }
-            Edit::DropChain(role) => lines.push(format!("-X {}", role.chain(found.id.system))),
-            Edit::MakeTable | Edit::PutSet(_) | Edit::DropSet(_) | Edit::DropTable => {}
+            Edit::DeleteRule(chain, RuleName::Text(text)) => lines.push(format!("-D {chain} {text}")),
+            Edit::DeleteChain(chain) => lines.push(format!("-X {chain}")),
+            Edit::DeleteRule(_, RuleName::Handle(_)) | Edit::AddTable(_) | Edit::WakeTable => {}
+            Edit::PutSet(_) | Edit::DeleteSet(_) | Edit::DeleteTable => {}
         }
     }
     lines.push("COMMIT\n".to_owned());

@@ -91,7 +91,7 @@ pub(super) fn is_own_set(scope: &RuleScope, table: &FoundTable, name: &str) -> b
 
 /// Whether a rule looks a set up.
 pub(super) fn uses(rule: &Rule, set: &str) -> bool {
-    rule.matches().iter().any(|it| matches!(it, Match::DestinationSet(_, used) if **used == *set))
+    rule.matches.iter().any(|it| matches!(it, Match::Set(_, _, used) if **used == *set))
 }
 
 /// Whose a rule is.
@@ -112,6 +112,8 @@ pub(super) struct View<'a> {
     pub(super) role: Role,
     pub(super) system: System,
     pub(super) chain: Option<&'a FoundChain>,
+    /// The chain of iptables itself that leads to ours.
+    pub(super) base: Option<&'a FoundChain>,
     pub(super) owners: Vec<Whose>,
     /// The places of our jumps in the chain that leads to ours.
     pub(super) jumps: Vec<usize>,
@@ -135,12 +137,12 @@ impl<'a> View<'a> {
         let chain = table.chain(name);
         let rules = chain.map(|chain| &chain.rules[..]).unwrap_or_default();
         let owners = rules.iter().map(|found| whose(scope, system, role, found)).collect();
-        let mut view = Self { role, system, chain, owners, jumps: vec![], old: vec![], lent: false };
+        let base = table.chain(role.base_chain()).filter(|chain| is_base_chain(system, role, chain));
+        let mut view = Self { role, system, chain, base, owners, jumps: vec![], old: vec![], lent: false };
         for (chain, found) in table.rules().filter(|(_, found)| found.rule.target() == Some(name)) {
             view.lent |= !(is_base_chain(system, role, chain) && is_jump(role, &found.rule));
         }
-        let base_chain = table.chain(role.base_chain()).filter(|chain| is_base_chain(system, role, chain));
-        for (at, found) in base_chain.iter().flat_map(|chain| chain.rules.iter().enumerate()) {
+        for (at, found) in base.iter().flat_map(|chain| chain.rules.iter().enumerate()) {
             if is_jump(role, &found.rule) && found.rule.target() == Some(name) {
                 view.jumps.push(at);
             } else if found.rule.target().is_none() && whose(scope, system, role, found) == Whose::Mine {
@@ -148,6 +150,11 @@ impl<'a> View<'a> {
             }
         }
         view
+    }
+
+    /// The name of our chain.
+    pub(super) fn name(&self) -> &'static str {
+        self.role.chain(self.system)
     }
 
     /// Whether anything of ours is there: rules, or a chain that nobody fills or uses.
@@ -179,12 +186,13 @@ impl<'a> View<'a> {
     /// Whether another flannel has rules here that need the common ones; those with a tag have their own.
     pub(super) fn is_common_needed(&self) -> bool {
         let rules = self.chain.iter().flat_map(|chain| &chain.rules);
-        rules.zip(&self.owners).any(|(found, whose)| *whose == Whose::Others && found.tag.is_none())
+        rules.zip(&self.owners).any(|(found, whose)| *whose == Whose::Others && found.rule.tag.is_none())
     }
 
     pub(super) fn own_rules(&self) -> Vec<Rule> {
         let Some(chain) = self.chain else { return vec![] };
-        self.own().into_iter().map(|at| chain.rules[at].rule.clone()).collect()
+        // Whose a rule is was told by its tag; what it says is compared without.
+        self.own().into_iter().map(|at| Rule { tag: None, ..chain.rules[at].rule.clone() }).collect()
     }
 
     /// What is wrong with it beyond its rules.
@@ -236,14 +244,14 @@ fn is_base_chain(system: System, role: Role, chain: &FoundChain) -> bool {
 
 /// Whether a rule sends every packet on in our name.
 fn is_jump(role: Role, rule: &Rule) -> bool {
-    rule.matches().is_empty()
+    rule.sorted().is_empty()
         && matches!(rule.action, Action::Jump(_))
         && rule.comment.as_deref() == Some(role.comment_of_rules())
 }
 
 /// Whose a rule in a chain of ours is.
 fn whose(scope: &RuleScope, system: System, role: Role, found: &FoundRule) -> Whose {
-    match (system, &found.tag) {
+    match (system, &found.rule.tag) {
         (System::Nftables, Some(tagged)) if *tagged == tag(&scope.instance) => Whose::Mine,
         (System::Nftables, Some(tagged)) if scope.has_served(tagged) => Whose::Mine,
         (System::Nftables, Some(tagged)) if scope.former.iter().any(|former| *tagged == tag(former)) => {
@@ -283,7 +291,7 @@ fn whose_by_comment(scope: &RuleScope, role: Role, rule: &Rule) -> Whose {
 
 /// Go flannel leaves no mark in nftables: its rules are known by their shape.
 fn whose_by_shape(scope: &RuleScope, role: Role, rule: &Rule) -> Whose {
-    let shaped = match (role, rule.matches(), &rule.action) {
+    let shaped = match (role, &rule.sorted()[..], &rule.action) {
         (Role::Masquerade, [Match::Mark { is: Is::Equal, .. }], Action::Return) => return Whose::Common,
         (Role::Masquerade, [Match::Source(..), Match::Destination(..)], _) => shape_of_masquerade(rule),
         (
@@ -302,14 +310,16 @@ fn whose_by_shape(scope: &RuleScope, role: Role, rule: &Rule) -> Whose {
 
 /// The pod network of a rule such as Go flannel makes.
 fn shape_of_masquerade(rule: &Rule) -> Option<IpNet> {
-    let [Match::Source(from_is, from), Match::Destination(to_is, to)] = rule.matches() else { return None };
+    let [Match::Source(from_is, from), Match::Destination(to_is, to)] = rule.sorted()[..] else {
+        return None;
+    };
     match (&rule.action, from_is, to_is) {
         (Action::Return, _, Is::Equal) if from.contains(to) => Some(*from),
         (Action::Return, _, Is::Equal) if to.contains(from) => Some(*to),
-        (Action::Masquerade(_), Is::Equal, Is::Different) => {
+        (Action::Masquerade(..), Is::Equal, Is::Different) => {
             (*to == multicast(Family::of_net(*to))).then_some(*from)
         }
-        (Action::Masquerade(_), Is::Different, Is::Equal) => (from == to).then_some(*from),
+        (Action::Masquerade(..), Is::Different, Is::Equal) => (from == to).then_some(*from),
         _ => None,
     }
 }

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::System;
+use super::chain::{BaseChain, Chain, ChainType, Hook};
 use crate::family::Family;
 
 /// What a chain of ours is for.
@@ -20,47 +21,6 @@ pub enum Role {
     UntrackedIn,
     /// Tunnel packets that are sent are not tracked.
     UntrackedOut,
-}
-
-/// Where on its way a packet meets a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Hook {
-    /// It came in.
-    Prerouting,
-    /// It is for this host.
-    Input,
-    /// It is for another.
-    Forward,
-    /// It comes from this host.
-    Output,
-    /// It goes out.
-    Postrouting,
-}
-
-/// What the rules of a chain may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Kind {
-    /// Let through or not.
-    Filter,
-    /// Translate addresses.
-    Nat,
-    /// Choose another way.
-    Route,
-}
-
-/// What makes a chain one that packets come to by themselves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Base {
-    /// What it may do.
-    pub kind: Kind,
-    /// Where.
-    pub hook: Hook,
-    /// Its place among the others there: lower is earlier.
-    pub priority: i32,
-    /// Whether its end lets packets through.
-    pub accepts: bool,
 }
 
 impl Role {
@@ -120,14 +80,24 @@ impl Role {
     }
 
     /// Where packets meet our chain in nftables.
-    pub fn base(self) -> Base {
+    pub fn base(self) -> BaseChain {
         let (kind, hook, priority) = match self {
-            Self::Masquerade => (Kind::Nat, Hook::Postrouting, 100),
-            Self::Forward => (Kind::Filter, Hook::Forward, 0),
-            Self::UntrackedIn => (Kind::Filter, Hook::Prerouting, -300),
-            Self::UntrackedOut => (Kind::Filter, Hook::Output, -300),
+            Self::Masquerade => (ChainType::Nat, Hook::Postrouting, 100),
+            Self::Forward => (ChainType::Filter, Hook::Forward, 0),
+            Self::UntrackedIn => (ChainType::Filter, Hook::Prerouting, -300),
+            Self::UntrackedOut => (ChainType::Filter, Hook::Output, -300),
         };
-        Base { kind, hook, priority, accepts: true }
+        BaseChain { kind, hook, priority, accepts: true }
+    }
+
+    /// Our chain as it is made: in iptables another chain leads to it.
+    pub fn to_chain(self, system: System) -> Chain {
+        let in_nftables = system == System::Nftables;
+        Chain {
+            name: self.chain(system).into(),
+            comment: in_nftables.then(|| self.comment_of_chain().into()),
+            base: in_nftables.then(|| self.base()),
+        }
     }
 
     /// The name of the table that it is in.

@@ -9,13 +9,13 @@ use serde::{Deserialize, Serialize};
 use super::observed::tag;
 use super::role::Role;
 use super::{
-    Action, Is, Match, Rule, RuleChain, RuleSet, RuleTable, SourcePorts, System, TableId, multicast,
+    Action, Is, Match, Rule, RuleChain, RuleSet, RuleTable, Side, SourcePorts, System, TableId, UDP,
+    multicast,
 };
 use crate::family::{ByFamily, Family};
 
 /// The bit by which kube-proxy marks packets that it masquerades itself.
 const KUBE_PROXY: u32 = 0x4000;
-const UDP: u8 = 17;
 
 /// All that the rules depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,7 +131,7 @@ impl Spec {
             Rule::new([from(equal, cluster), to(equal, node)], Action::Return),
             Rule::new([from(different, cluster), to(equal, node)], Action::Return),
         ];
-        let masquerade = Action::Masquerade(ports);
+        let masquerade = Action::masquerade(ports);
         let (outside, inside) = (to(different, multicast(family)), to(equal, cluster));
         let to_outside = Rule::new([from(equal, cluster), outside], masquerade.clone());
         let to_pods = Rule::new([from(different, cluster), inside], masquerade);
@@ -153,7 +153,7 @@ impl Spec {
     /// The destinations to which pods keep their address: a set where there are sets.
     fn kept(&self, family: Family) -> Vec<Match> {
         if self.uses_a_set(family) {
-            return vec![Match::DestinationSet(Is::Equal, non_masquerade_set(&self.instance))];
+            return vec![Match::Set(Side::Destination, Is::Equal, non_masquerade_set(&self.instance))];
         }
         self.non_masquerade_cidrs_of(family)
             .into_iter()
@@ -198,14 +198,11 @@ fn forward(cluster: IpNet) -> Vec<Rule> {
 /// translated, and what arrives may be the answer to a pod whose port became that number by masquerade. So the
 /// packet itself has to be one of our network.
 fn untrack(role: Role, family: Family, tunnel: &Tunnel) -> Rule {
-    let mut matches = vec![
-        Match::Protocol(Is::Equal, UDP),
-        Match::DestinationPort(Is::Equal, tunnel.port),
-        Match::Vxlan(family, tunnel.vni),
-    ];
+    let mut matches = Match::port(UDP, tunnel.port).to_vec();
     if role == Role::UntrackedIn {
         matches.push(Match::DestinationLocal(Is::Equal));
     }
+    matches.push(Match::Vxlan(family, tunnel.vni));
     Rule::new(matches, Action::Untrack)
 }
 

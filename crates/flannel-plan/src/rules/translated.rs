@@ -2,18 +2,17 @@
 
 use std::collections::{HashSet, VecDeque};
 
+use super::chain::ChainType;
 use super::explain::Step;
 use super::found::{FoundRule, FoundTable};
-use super::role::Kind;
-use super::{Action, Is, Match, Rule};
-
-const UDP: u8 = 17;
+use super::{Action, Is, Match, Rule, UDP};
 
 /// A rule that translates packets to a UDP port, or to somewhere with that port; none as far as we can read.
 pub fn translation_of(tables: &[FoundTable], port: u16) -> Option<Step> {
     tables.iter().find_map(|table| {
         let chains = table.chains_by_name();
-        let bases = table.chains.iter().filter(|chain| chain.base.is_some_and(|base| base.kind == Kind::Nat));
+        let bases =
+            table.chains.iter().filter(|chain| chain.base.is_some_and(|base| base.kind == ChainType::Nat));
         let bases = bases.map(|chain| chain.name.clone());
         let mut search = Search { other_ports: true, ..Search::new(port, bases) };
         while let Some(name) = search.next_chain() {
@@ -67,10 +66,14 @@ impl Search {
 
     /// Whether the packets may be what a rule asks for; whatever says nothing of protocol and port may be so.
     fn follows(&self, rule: &Rule) -> bool {
-        rule.matches().iter().all(|it| match it {
+        rule.matches.iter().all(|it| match it {
             Match::Protocol(is, number) => (*number == UDP) == (*is == Is::Equal),
             Match::DestinationPort(is, number) => {
                 self.other_ports || (*number == self.port) == (*is == Is::Equal)
+            }
+            Match::DestinationPorts(is, ports) => {
+                let named = ports.iter().any(|range| range.contains(self.port));
+                self.other_ports || named == (*is == Is::Equal)
             }
             _ => true,
         })
@@ -81,16 +84,19 @@ fn is_about(rule: &Rule, port: u16) -> bool {
     let of_another = |it: &Match| matches!(it, Match::Protocol(Is::Equal, number) if *number != UDP);
     let goes_there = |it: &Match| match it {
         Match::DestinationPort(Is::Equal, number) => *number == port,
+        Match::DestinationPorts(Is::Equal, ports) => ports.iter().any(|range| range.contains(port)),
         Match::Other(text) => lists(text, port),
         _ => false,
     };
     let leads_there = match &rule.action {
+        Action::Dnat(_, to) => *to == Some(port),
+        Action::Masquerade(_, Some(to)) => to.contains(port),
         Action::Other(text) | Action::OtherSource(text) => {
             text.ends_with(&format!(":{port}")) || lists(text, port)
         }
         _ => false,
     };
-    !rule.matches().iter().any(of_another) && (leads_there || rule.matches().iter().any(goes_there))
+    !rule.matches.iter().any(of_another) && (leads_there || rule.matches.iter().any(goes_there))
 }
 
 /// Whether words such as `--dports 53,8000:9000` name a port.

@@ -3,8 +3,8 @@
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::masq_agent::config::{AgentConfig, DefaultNetworks};
 use flannel_plan::masq_agent::iptables::{AgentFound, found, jump, lines};
-use flannel_plan::masq_agent::ports::ranges;
 use flannel_plan::masq_agent::spec::AgentSpec;
+use flannel_plan::rules::ports::ranges;
 use flannel_plan::rules::{SourcePorts, System};
 use ipnet::IpNet;
 

@@ -53,14 +53,14 @@ fn pool(system: System, role: Role) -> Vec<(Author, Rule)> {
 fn found(system: System, author: Author, rule: Rule, handle: usize) -> FoundRule {
     if system.is_iptables() {
         let name = RuleName::Text(text(&rule).into());
-        return FoundRule { rule, tag: None, name };
+        return FoundRule { rule, name };
     }
     let tag = match author {
         Author::We => Some(tag(&spec(system).instance)),
         Author::OtherDaemon => Some(tag(&other_wish(system).instance)),
         Author::Go | Author::Stranger => None,
     };
-    FoundRule { rule, tag, name: RuleName::Handle(u64::try_from(handle).unwrap() + 1) }
+    FoundRule { rule: Rule { tag, ..rule }, name: RuleName::Handle(u64::try_from(handle).unwrap() + 1) }
 }
 
 /// What may stand in the chain that leads to ours: jumps, rules of an old flannel, and rules of others.
@@ -128,16 +128,16 @@ fn of_others(table: &FoundTable) -> Vec<(Box<str>, Vec<Rule>)> {
     let mine = scope(&spec(table.id.system));
     let is_ours = |chain: &FoundChain, found: &FoundRule| {
         let jump = Role::ALL.iter().any(|role| found.rule == jump(*role, table.id.system));
-        let tagged = found.tag.as_deref() == Some(&tag(&mine.instance));
+        let tagged = found.rule.tag.as_deref() == Some(&tag(&mine.instance));
         let old =
             found.rule.comment.is_some() && found.rule.networks().any(|net| mine.networks.contains(&net));
         let by_go = !table.id.system.is_iptables()
-            && found.tag.is_none()
+            && found.rule.tag.is_none()
             && found.rule.networks().any(|net| mine.networks.contains(&net));
         let common = found.rule.networks().next().is_none()
-            && found.tag.is_none()
-            && found.rule.matches().len() == 1
-            && format!("{:?}", found.rule.matches()).contains("Mark");
+            && found.rule.tag.is_none()
+            && found.rule.sorted().len() == 1
+            && format!("{:?}", found.rule.sorted()).contains("Mark");
         let notrack = found.rule.comment.as_deref().is_some_and(|comment| comment.ends_with("subnet.env"));
         jump || tagged || old || common || notrack || (by_go && chain.name.contains("postrtg"))
     };
@@ -162,7 +162,7 @@ proptest! {
         let scope = scope(&spec(table.id.system));
         let want = wanted(&table);
         let steps = edits(&scope, want.as_ref(), Some(&table));
-        let after = applied(&scope, Some(&table), &table.id, &steps).unwrap();
+        let after = applied(Some(&table), &table.id, &steps).unwrap();
         prop_assert_eq!(observed_table(&scope, &after), want.clone());
         prop_assert_eq!(edits(&scope, want.as_ref(), Some(&after)), vec![]);
         prop_assert_eq!(of_others(&after), of_others(&table));
@@ -174,7 +174,7 @@ proptest! {
     ) {
         let scope = scope(&spec(table.id.system));
         let steps = edits(&scope, None, Some(&table));
-        let after = applied(&scope, Some(&table), &table.id, &steps);
+        let after = applied(Some(&table), &table.id, &steps);
         prop_assert_eq!(after.as_ref().and_then(|after| observed_table(&scope, after)), None);
         prop_assert_eq!(edits(&scope, None, after.as_ref()), vec![]);
         let left = after.as_ref().map(of_others).unwrap_or_default();
@@ -199,7 +199,7 @@ proptest! {
         for spec in [spec(system), other_wish(system), spec(system), other_wish(system)] {
             let want = desired(&spec).into_iter().find(|want| want.id == now.id);
             let steps = edits(&scope(&spec), want.as_ref(), Some(&now));
-            now = applied(&scope(&spec), Some(&now), &now.id, &steps).unwrap();
+            now = applied(Some(&now), &now.id, &steps).unwrap();
         }
         for spec in [spec(system), other_wish(system)] {
             let want = desired(&spec).into_iter().find(|want| want.id == now.id);
@@ -217,6 +217,6 @@ proptest! {
     #[test]
     fn no_line_makes_the_reader_stumble(line in "[-!\"\\\\a-z0-9./ ]{0,60}") {
         let read = rule(&line);
-        prop_assert_eq!(rule(&text(&read)).matches().len() <= read.matches().len() + 1, true);
+        prop_assert_eq!(rule(&text(&read)).sorted().len() <= read.sorted().len() + 1, true);
     }
 }

@@ -38,7 +38,7 @@ fn the_empty_chain_and_the_jump_that_go_leaves_are_removed() {
     let found = read(output).remove(0);
     let expected = "*nat\n-D POSTROUTING -m comment --comment \"flanneld masq\" -j FLANNEL-POSTRTG\n\
                     -X FLANNEL-POSTRTG\nCOMMIT\n";
-    assert_eq!(script(&found, &edits(&scope(&spec(System::Nftables)), None, Some(&found))), expected);
+    assert_eq!(script(&found.id.name, &edits(&scope(&spec(System::Nftables)), None, Some(&found))), expected);
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn a_chain_that_somebody_else_uses_stays() {
     let found = read(output).remove(0);
     let expected = "*nat\n-D FLANNEL-POSTRTG -m mark --mark 0x4000/0x4000 -m comment --comment \"flanneld masq\" \
                     -j RETURN\nCOMMIT\n";
-    assert_eq!(script(&found, &edits(&scope(&spec(System::Nftables)), None, Some(&found))), expected);
+    assert_eq!(script(&found.id.name, &edits(&scope(&spec(System::Nftables)), None, Some(&found))), expected);
 }
 
 #[test]
@@ -87,8 +87,7 @@ fn rules_of_a_network_that_was_served_before_go_with_it() {
             .iter()
             .map(|want| {
                 let have = found.iter().find(|table| table.id == want.id);
-                flannel_plan::rules::edit::applied(&scope, have, &want.id, &edits(&scope, Some(want), have))
-                    .unwrap()
+                flannel_plan::rules::edit::applied(have, &want.id, &edits(&scope, Some(want), have)).unwrap()
             })
             .collect();
         assert_eq!(observed(&scope, &after), desired(&now));

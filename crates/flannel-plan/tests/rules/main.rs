@@ -66,7 +66,7 @@ fn settle(spec: &Spec, found: &[FoundTable]) -> Vec<FoundTable> {
     let made = ids.into_iter().filter_map(|id| {
         let have = found.iter().find(|table| table.id == *id);
         let edits = edits(&scope(spec), want.iter().find(|table| table.id == *id), have);
-        applied(&scope(spec), have, id, &edits)
+        applied(have, id, &edits)
     });
     made.collect()
 }

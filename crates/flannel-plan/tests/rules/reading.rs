@@ -4,6 +4,7 @@ use flannel_plan::family::Family;
 use flannel_plan::rules::edit::edits;
 use flannel_plan::rules::iptables::{CutOff, Saved, rule, saved, script, text};
 use flannel_plan::rules::observed::observed;
+use flannel_plan::rules::ports::ranges;
 use flannel_plan::rules::spec::desired;
 use flannel_plan::rules::{Action, Is, Match, Rule, SourcePorts, System};
 
@@ -27,7 +28,7 @@ fn a_rule_is_read_however_it_is_spelled() {
     }
     let different = |net| Match::Destination(Is::Different, net);
     let outside = [Match::Source(Is::Equal, net("10.244.0.0/16")), different(net("224.0.0.0/4"))];
-    let masquerade = Rule::new(outside, Action::Masquerade(SourcePorts::Randomised));
+    let masquerade = Rule::new(outside, Action::masquerade(SourcePorts::Randomised));
     assert_eq!(rule("-s 10.244.0.0/255.255.0.0 ! -d 224.0.0.0/4 -j MASQUERADE --random-fully"), masquerade);
     assert_eq!(rule("! -d 224.0.0.0/4 -s 10.244.0.0/16 -j MASQUERADE --random-fully"), masquerade);
     assert_ne!(rule("-s 10.244.0.0/16 ! -d 224.0.0.0/4 -j MASQUERADE"), masquerade);
@@ -54,7 +55,7 @@ fn what_we_do_not_know_is_kept_in_its_words() {
     let expected = [
         Match::Source(Is::Equal, net("10.0.0.1/32")),
         Match::Protocol(Is::Equal, 6),
-        Match::Other("-m multiport --dports 1,2".into()),
+        Match::DestinationPorts(Is::Equal, ranges("1,2").unwrap().into()),
         Match::Other("-m limit --limit 3/min".into()),
     ];
     assert_eq!(rule(strange), Rule::new(expected, Action::Nothing));
@@ -64,7 +65,7 @@ fn what_we_do_not_know_is_kept_in_its_words() {
     );
     assert_eq!(
         rule("-j DNAT --to-destination 10.0.0.1:80").action,
-        Action::Other("DNAT --to-destination 10.0.0.1:80".into())
+        Action::Dnat("10.0.0.1".parse().unwrap(), Some(80))
     );
     assert_eq!(rule("-j NOTRACK"), rule("-j CT --notrack"));
     assert_eq!(rule(""), Rule::new([], Action::Nothing));
@@ -110,7 +111,7 @@ fn a_script_makes_everything_where_there_is_nothing() {
 -A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG
 COMMIT
 "#;
-    assert_eq!(script(&found, &edits), expected);
+    assert_eq!(script(&found.id.name, &edits), expected);
 }
 
 #[test]
@@ -157,7 +158,7 @@ COMMIT
 -D FORWARD -s 10.244.0.0/16 -m comment --comment "flanneld forward" -j ACCEPT
 COMMIT
 "#;
-    assert_eq!(script(&found, &edits(&scope(&spec), Some(filter), Some(&found))), expected);
+    assert_eq!(script(&found.id.name, &edits(&scope(&spec), Some(filter), Some(&found))), expected);
     let words = "rules iptables-legacy filter FLANNEL-FWD 1 (a rule of somebody else is first in FLANNEL-FWD: \
                  -s 192.0.2.0/24 -j DROP, 2 rules of FORWARD lead to FLANNEL-FWD, \
                  1 rules of an old flannel are in FORWARD)";

@@ -144,7 +144,7 @@ fn rules_of_others_decide_too_and_what_is_not_known_is_said() {
 -A KUBE-POSTROUTING -j MARK --set-xmark 0x4000/0x0
 -A KUBE-POSTROUTING -m comment --comment "kubernetes service traffic requiring SNAT" -j MASQUERADE --random-fully
 -A CNI-abc -d 10.244.1.0/24 -j ACCEPT
--A CNI-abc -m statistic --mode random --probability 0.5 -j SNAT --to-source 192.0.2.1
+-A CNI-abc -m statistic --mode random --probability 0.50000000000 -j SNAT --to-source 192.0.2.1
 -A FLANNEL-POSTRTG -m mark --mark 0x4000/0x4000 -m comment --comment "flanneld masq" -j RETURN
 COMMIT
 "#;
@@ -156,7 +156,7 @@ COMMIT
     assert_eq!((local.fate, &*local.decisive().unwrap().chain), (Fate::Kept, "CNI-abc"));
     let unsure = explain_snat(&tables, &packet("10.244.1.9", "198.51.100.9", 0));
     assert_eq!((unsure.fate, unsure.is_certain()), (Fate::Kept, false));
-    let words = "Unless it fits rule 2 of CNI-abc in iptables nat: -m statistic --mode random --probability 0.5 \
+    let words = "Unless it fits rule 2 of CNI-abc in iptables nat: -m statistic --mode random --probability 0.50000000000 \
                  -j SNAT --to-source 192.0.2.1";
     assert!(unsure.to_string().contains(words), "{unsure}");
 }

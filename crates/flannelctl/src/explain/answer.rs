@@ -128,7 +128,7 @@ mod tests {
     fn explanation() -> Explanation {
         let rule = Rule::new(
             [Match::Source(Is::Equal, "10.244.0.0/16".parse().unwrap())],
-            Action::Masquerade(SourcePorts::Randomised),
+            Action::masquerade(SourcePorts::Randomised),
         );
         let table = TableId { system: System::IptablesNft, family: Family::V4, name: "nat".into() };
         let step = Step { table, chain: "FLANNEL-POSTRTG".into(), place: 5, rule };

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use flannel_plan::family::Family;
 use flannel_plan::masq_agent::config::DefaultNetworks;
-use flannel_plan::masq_agent::ports::{self, PortRange};
+use flannel_plan::rules::ports::{self, PortRange};
 
 use crate::options::check::Reader;
 use crate::options::command_line::CommandLine;

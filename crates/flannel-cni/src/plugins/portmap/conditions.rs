@@ -6,10 +6,10 @@ use std::process::Command;
 use std::time::Duration;
 
 use flannel_kernel::child;
-use flannel_kernel::firewall::nft::{Direction, Is, Protocol, Side, Statement};
+use flannel_plan::family::Family;
+use flannel_plan::rules::{Is, Match, SCTP, Side, TCP, UDP};
 use ipnet::IpNet;
 
-use super::config::Family;
 use crate::error::CniError;
 
 /// How long `nft` may take.
@@ -19,7 +19,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Conditions {
     /// What they say.
-    Known(Vec<Statement>),
+    Known(Vec<Match>),
     /// Their words, which only `nft` understands.
     Foreign(String),
 }
@@ -28,44 +28,45 @@ pub(super) enum Conditions {
 pub(super) fn read(family: Family, words: &[String]) -> Conditions {
     let text = words.join(" ");
     let words: Vec<&str> = text.split_whitespace().collect();
-    match statements(family, &words) {
-        Some(statements) => Conditions::Known(statements),
+    match matches(family, &words) {
+        Some(matches) => Conditions::Known(matches),
         None => Conditions::Foreign(text),
     }
 }
 
-fn statements<'a>(family: Family, mut words: &'a [&'a str]) -> Option<Vec<Statement>> {
-    let mut statements = Vec::new();
+fn matches<'a>(family: Family, mut words: &'a [&'a str]) -> Option<Vec<Match>> {
+    let mut matches = Vec::new();
     while !words.is_empty() {
-        let (statement, rest) = statement(family, words)?;
-        statements.push(statement);
+        let (it, rest) = one(family, words, &mut matches)?;
+        matches.push(it);
         words = rest;
     }
-    Some(statements)
+    Some(matches)
 }
 
-fn statement<'a>(family: Family, words: &'a [&'a str]) -> Option<(Statement, &'a [&'a str])> {
+fn one<'a>(family: Family, words: &'a [&'a str], before: &mut Vec<Match>) -> Option<(Match, &'a [&'a str])> {
     let own = match family {
-        Family::Ipv4 => "ip",
-        Family::Ipv6 => "ip6",
+        Family::V4 => "ip",
+        Family::V6 => "ip6",
     };
     match words {
         ["meta", rest @ ..] if matches!(rest.first(), Some(&("iifname" | "oifname"))) => {
-            statement(family, rest)
+            one(family, rest, before)
         }
         [of, side @ ("saddr" | "daddr"), rest @ ..] if *of == own => {
             let side = if *side == "saddr" { Side::Source } else { Side::Destination };
             value(rest, |is, text| address(family, side, is, text))
         }
-        ["iifname", rest @ ..] => value(rest, |is, text| device(Direction::In, is, text)),
-        ["oifname", rest @ ..] => value(rest, |is, text| device(Direction::Out, is, text)),
+        ["iifname", rest @ ..] => value(rest, |is, text| Some(Match::InLink(is, device(text)?))),
+        ["oifname", rest @ ..] => value(rest, |is, text| Some(Match::OutLink(is, device(text)?))),
         [transport @ ("tcp" | "udp" | "sctp"), "dport", rest @ ..] => {
             let protocol = match *transport {
-                "tcp" => Protocol::TCP,
-                "udp" => Protocol::UDP,
-                _ => Protocol::SCTP,
+                "tcp" => TCP,
+                "udp" => UDP,
+                _ => SCTP,
             };
-            value(rest, |is, text| Some(Statement::DestinationPort(protocol, is, text.parse().ok()?)))
+            before.push(Match::Protocol(Is::Equal, protocol));
+            value(rest, |is, text| Some(Match::DestinationPort(is, text.parse().ok()?)))
         }
         _ => None,
     }
@@ -73,8 +74,8 @@ fn statement<'a>(family: Family, words: &'a [&'a str]) -> Option<(Statement, &'a
 
 fn value<'a>(
     words: &'a [&'a str],
-    read: impl Fn(Is, &str) -> Option<Statement>,
-) -> Option<(Statement, &'a [&'a str])> {
+    read: impl Fn(Is, &str) -> Option<Match>,
+) -> Option<(Match, &'a [&'a str])> {
     match words {
         ["!=", text, rest @ ..] => Some((read(Is::Different, text)?, rest)),
         ["==", text, rest @ ..] | [text, rest @ ..] => Some((read(Is::Equal, text)?, rest)),
@@ -82,21 +83,24 @@ fn value<'a>(
     }
 }
 
-fn address(family: Family, side: Side, is: Is, text: &str) -> Option<Statement> {
+fn address(family: Family, side: Side, is: Is, text: &str) -> Option<Match> {
     if let Some((first, last)) = text.split_once('-') {
         let (first, last): (IpAddr, IpAddr) = (first.parse().ok()?, last.parse().ok()?);
         let fits = Family::of(first) == family && Family::of(last) == family && first < last;
-        return fits.then_some(Statement::AddressRange(side, is, first, last));
+        return fits.then_some(Match::Range(side, is, first, last));
     }
     let network = text.parse::<IpNet>().ok().or_else(|| text.parse::<IpAddr>().ok().map(IpNet::from))?;
-    (Family::of(network.addr()) == family).then(|| Statement::Address(side, is, network.trunc()))
+    (Family::of_net(network) == family).then(|| match side {
+        Side::Source => Match::Source(is, network.trunc()),
+        Side::Destination => Match::Destination(is, network.trunc()),
+    })
 }
 
-fn device(direction: Direction, is: Is, text: &str) -> Option<Statement> {
+fn device(text: &str) -> Option<Box<str>> {
     let name = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')).unwrap_or(text);
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.@".contains(&byte);
     let is_plain = !name.is_empty() && name.len() < 16 && name.bytes().all(plain);
-    is_plain.then(|| Statement::Device(direction, is, name.to_owned()))
+    is_plain.then(|| name.into())
 }
 
 /// Runs `nft` on a script.
@@ -119,28 +123,26 @@ mod tests {
     use super::*;
 
     fn read_text(text: &str) -> Conditions {
-        read(Family::Ipv4, &text.split(' ').map(str::to_owned).collect::<Vec<_>>())
+        read(Family::V4, &text.split(' ').map(str::to_owned).collect::<Vec<_>>())
     }
 
     #[test]
     fn the_usual_conditions_are_read_without_nft() {
         let net = |text: &str| text.parse::<IpNet>().unwrap();
-        let known = |statements: &[Statement]| Conditions::Known(statements.to_vec());
-        assert_eq!(read(Family::Ipv4, &[]), known(&[]));
+        let known = |matches: &[Match]| Conditions::Known(matches.to_vec());
+        assert_eq!(read(Family::V4, &[]), known(&[]));
         assert_eq!(
             read_text("ip daddr != 192.0.2.0/24 iifname \"eth0\" tcp dport 80"),
             known(&[
-                Statement::not_destination(net("192.0.2.0/24")),
-                Statement::Device(Direction::In, Is::Equal, "eth0".to_owned()),
-                Statement::port(Protocol::TCP, 80),
+                Match::Destination(Is::Different, net("192.0.2.0/24")),
+                Match::InLink(Is::Equal, "eth0".into()),
+                Match::Protocol(Is::Equal, TCP),
+                Match::DestinationPort(Is::Equal, 80),
             ])
         );
         assert_eq!(
-            read(Family::Ipv6, &["ip6 saddr == fd00::1".to_owned(), "meta oifname != lo".to_owned()]),
-            known(&[
-                Statement::source(net("fd00::1/128")),
-                Statement::Device(Direction::Out, Is::Different, "lo".to_owned()),
-            ])
+            read(Family::V6, &["ip6 saddr == fd00::1".to_owned(), "meta oifname != lo".to_owned()]),
+            known(&[Match::source(net("fd00::1/128")), Match::OutLink(Is::Different, "lo".into()),])
         );
     }
 

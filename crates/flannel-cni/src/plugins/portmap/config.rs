@@ -2,7 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use flannel_kernel::firewall::nft::Protocol;
+use flannel_plan::family::Family;
+use flannel_plan::rules::{SCTP, TCP, UDP};
 use ipnet::IpNet;
 use serde_json::Value;
 
@@ -28,17 +29,17 @@ pub(super) struct Mapping {
 pub(super) struct Transport {
     /// As iptables and nft call it.
     pub(super) name: &'static str,
-    pub(super) protocol: Protocol,
+    pub(super) protocol: u8,
 }
 
 impl Transport {
-    pub(super) const UDP: Self = Self { name: "udp", protocol: Protocol::UDP };
+    pub(super) const UDP: Self = Self { name: "udp", protocol: UDP };
     const ALL: [Self; 5] = [
-        Self { name: "tcp", protocol: Protocol::TCP },
+        Self { name: "tcp", protocol: TCP },
         Self::UDP,
-        Self { name: "sctp", protocol: Protocol::SCTP },
-        Self { name: "dccp", protocol: Protocol(33) },
-        Self { name: "udplite", protocol: Protocol(136) },
+        Self { name: "sctp", protocol: SCTP },
+        Self { name: "dccp", protocol: 33 },
+        Self { name: "udplite", protocol: 136 },
     ];
 
     fn find(name: &str) -> Option<Self> {
@@ -59,24 +60,12 @@ pub(super) enum HostIp {
     Unreadable(String),
 }
 
-/// IPv4 or IPv6.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Family {
-    Ipv4,
-    Ipv6,
-}
-
-impl Family {
-    pub(super) fn of(address: IpAddr) -> Self {
-        if address.is_ipv4() { Self::Ipv4 } else { Self::Ipv6 }
-    }
-
-    pub(super) fn localhost(self) -> Option<IpAddr> {
-        match self {
-            Self::Ipv4 => Some(Ipv4Addr::LOCALHOST.into()),
-            // The kernel does not route ::1 out of the host, whatever is done.
-            Self::Ipv6 => None,
-        }
+/// The address by which the host calls itself, where packets from there can leave it.
+pub(super) fn localhost(family: Family) -> Option<IpAddr> {
+    match family {
+        Family::V4 => Some(Ipv4Addr::LOCALHOST.into()),
+        // The kernel does not route ::1 out of the host, whatever is done.
+        Family::V6 => None,
     }
 }
 
@@ -96,7 +85,7 @@ impl HostIp {
             Self::Any => true,
             Self::AnyOf(own) => *own == family,
             Self::One(address) => Family::of(*address) == family,
-            Self::Unreadable(_) => family == Family::Ipv6,
+            Self::Unreadable(_) => family == Family::V6,
         }
     }
 
@@ -169,8 +158,8 @@ impl Config {
 
     pub(super) fn conditions(&self, family: Family) -> &[String] {
         match family {
-            Family::Ipv4 => &self.conditions_v4,
-            Family::Ipv6 => &self.conditions_v6,
+            Family::V4 => &self.conditions_v4,
+            Family::V6 => &self.conditions_v6,
         }
     }
 

@@ -7,14 +7,16 @@
 mod leftovers;
 mod rules;
 
-use flannel_kernel::firewall::iptables::{Family, Flavour, Iptables, IptablesError, Saved};
-use flannel_kernel::firewall::nft::{Is, Nft, NftError, Rule, Statement};
+use flannel_kernel::firewall::iptables::{Flavour, Iptables, IptablesError, Saved, nat};
+use flannel_kernel::firewall::nft::{Nft, NftError};
+use flannel_plan::family::Family;
+use flannel_plan::rules::{Is, Match, Rule, SetMark};
 use ipnet::IpNet;
 
 pub(super) use leftovers::{clean_legacy, leftovers};
 
 use self::rules::{DNAT, MASQ, NAT, Plan, SETMARK, Words, normal};
-use super::config::{self, Config};
+use super::config::Config;
 use crate::error::CniError;
 use crate::firewall::again;
 use crate::request::Request;
@@ -40,8 +42,8 @@ pub(super) fn check(request: &Request, config: &Config, addresses: &[IpNet]) -> 
         let plan = Plan::new(request, config, *address)?;
         let iptables = find(plan.family)?;
         let words = match plan.family {
-            Family::Ipv4 => "could not check ipv4 dnat",
-            Family::Ipv6 => "could not check ipv6 dnat",
+            Family::V4 => "could not check ipv4 dnat",
+            Family::V6 => "could not check ipv6 dnat",
         };
         let failed = |why: IptablesError| CniError::internal(format!("{words}: {why}"));
         let saved = iptables.save(NAT).map_err(failed)?;
@@ -49,7 +51,7 @@ pub(super) fn check(request: &Request, config: &Config, addresses: &[IpNet]) -> 
             let text = format!("{words}: chain {} not found in iptables table {NAT}", plan.chain);
             return Err(CniError::internal(text));
         }
-        let conditions = config.conditions(config::Family::of(address.addr()));
+        let conditions = config.conditions(plan.family);
         for (chain, rule) in plan.own_rules() {
             // How iptables writes a condition of its user we do not know; it does.
             let by_program = chain == DNAT && !conditions.is_empty();
@@ -74,8 +76,8 @@ fn has_rule(saved: &Saved, chain: &str, rule: &Words) -> bool {
 fn find(family: Family) -> Result<Iptables, CniError> {
     let missing = || {
         let program = match family {
-            Family::Ipv4 => "iptables-restore",
-            Family::Ipv6 => "ip6tables-restore",
+            Family::V4 => "iptables-restore",
+            Family::V6 => "ip6tables-restore",
         };
         CniError::internal(format!("failed to open iptables: {program} is not in PATH"))
             .details("install iptables, or choose the backend nftables")
@@ -87,7 +89,7 @@ fn find(family: Family) -> Result<Iptables, CniError> {
 /// have to be made, and nothing has to be saved first.
 fn is_prepared(plan: &Plan) -> Result<bool, NftError> {
     let mut nft = Nft::open()?;
-    let table = plan.family.nat();
+    let table = nat(plan.family);
     let mut has = |chain: &str, wanted: &dyn Fn(&Rule) -> bool| {
         nft.rules(table, chain).map(|rules| rules.iter().any(|listed| wanted(&listed.rule)))
     };
@@ -96,31 +98,13 @@ fn is_prepared(plan: &Plan) -> Result<bool, NftError> {
         return Ok(false);
     }
     if let Some(bit) = plan.mark {
-        let masquerades = has(MASQ, &|rule| tests_mark(rule, bit))?
-            && has(SETMARK, &|rule| sets_mark(rule, bit))?
+        let mark = Match::Mark { is: Is::Equal, value: bit, mask: bit };
+        let masquerades = has(MASQ, &|rule| rule.matches.contains(&mark))?
+            && has(SETMARK, &|rule| rule.set_mark == Some(SetMark { value: bit, mask: bit }))?
             && has("POSTROUTING", &|rule| rule.target() == Some(MASQ))?;
         if !masquerades {
             return Ok(false);
         }
     }
     Ok(!nft.has_chain(table, &plan.chain)?)
-}
-
-/// Old and new iptables write marks in different ways; the two numbers are always in that order.
-fn has_numbers(bytes: &[u8], bit: u32) -> bool {
-    bytes.get(..8) == Some(&[bit.to_ne_bytes(), bit.to_ne_bytes()].concat())
-}
-
-fn sets_mark(rule: &Rule, bit: u32) -> bool {
-    rule.statements.iter().any(|statement| match statement {
-        Statement::SetMark(value, mask) => (*value, *mask) == (bit, bit),
-        other => other.extension().is_some_and(|(name, info)| name == "MARK" && has_numbers(info, bit)),
-    })
-}
-
-fn tests_mark(rule: &Rule, bit: u32) -> bool {
-    rule.statements.iter().any(|statement| match statement {
-        Statement::Mark(Is::Equal, value, mask) => (*value, *mask) == (bit, bit),
-        other => other.extension().is_some_and(|(name, info)| name == "mark" && has_numbers(info, bit)),
-    })
 }

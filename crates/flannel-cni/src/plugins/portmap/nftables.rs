@@ -5,13 +5,15 @@
 
 use std::net::IpAddr;
 
-use flannel_kernel::firewall::nft::{
-    self, Chain, Hook, Kind, Listed, Nft, NftError, Rule, SourcePorts, Statement, Step, Table, Transaction,
-};
+use flannel_kernel::firewall::nft::{Listed, Nft, NftError, Table, Transaction};
+use flannel_plan::family::Family;
+use flannel_plan::rules::chain::{Chain, ChainType, Hook};
+use flannel_plan::rules::edit::Edit;
+use flannel_plan::rules::{Action, Is, Match, Rule, SourcePorts};
 use ipnet::IpNet;
 
 use super::conditions::{self, Conditions};
-use super::config::{Config, Family, Mapping, Mark};
+use super::config::{Config, Mapping, Mark, localhost};
 use super::owner::{Leads, Leftovers, Meant, Owner, comment_of};
 use crate::error::CniError;
 use crate::firewall::{change, failure, in_turn, names};
@@ -27,15 +29,6 @@ const MASQUERADING: &str = "masquerading";
 const PREROUTING: &str = "prerouting";
 const OUTPUT: &str = "output";
 const CONTAINERS: [&str; 3] = [HOSTPORTS, HOSTIP_HOSTPORTS, MASQUERADING];
-
-/// The table of a family.
-fn table(family: Family) -> Table {
-    let family = match family {
-        Family::Ipv4 => nft::Family::Ipv4,
-        Family::Ipv6 => nft::Family::Ipv6,
-    };
-    Table { family, name: TABLE }
-}
 
 /// Makes the rules of a container; made again, they are the same.
 pub(super) fn set_up(request: &Request, config: &Config, addresses: &[IpNet]) -> Result<(), CniError> {
@@ -67,7 +60,7 @@ struct Plan {
 impl Plan {
     fn new(request: &Request, config: &Config, address: IpAddr) -> Result<Self, CniError> {
         let family = Family::of(address);
-        let table = table(family);
+        let table = Table::of(family, TABLE);
         let base = match conditions::read(family, config.conditions(family)) {
             Conditions::Known(conditions) => Some(base_rules(&conditions)),
             Conditions::Foreign(text) => {
@@ -83,57 +76,51 @@ impl Plan {
         if let Some(base) = &self.base
             && !stands(base, &listed)
         {
-            transaction.push(Step::AddTable(self.table, Some(TABLE_COMMENT)));
-            transaction.extend(chains().into_iter().map(|chain| Step::AddChain(self.table, chain)));
-            for chain in [HOSTPORTS_ALL, PREROUTING, OUTPUT] {
-                transaction.push(Step::FlushChain(self.table, chain.to_owned()));
-            }
-            transaction.extend(base.iter().map(|(chain, rule)| self.addition(chain, rule)));
+            transaction.push(self.table, Edit::AddTable(Some(TABLE_COMMENT.into())));
+            transaction.extend(self.table, chains());
+            transaction.extend(self.table, base.iter().map(addition));
         }
         if self.snat && !nft.has_chain(self.table, MASQUERADING)? {
-            transaction.push(Step::AddChain(self.table, masquerading()));
+            transaction.push(self.table, Edit::AddChain(masquerading()));
         }
         let ours: Vec<_> =
             listed.into_iter().filter(|listed| is_meant(Meant::Attachment(owner), listed)).collect();
         if !is_same(&self.own, &ours) {
-            transaction.extend(ours.iter().map(|listed| deletion(self.table, listed)));
-            transaction.extend(self.own.iter().map(|(chain, rule)| self.addition(chain, rule)));
+            transaction.extend(self.table, ours.iter().map(Listed::deletion));
+            transaction.extend(self.table, self.own.iter().map(addition));
         }
         Ok(())
     }
-
-    fn addition(&self, chain: &str, rule: &Rule) -> Step {
-        Step::AddRule(self.table, chain.to_owned(), rule.clone())
-    }
 }
 
-fn deletion(table: Table, listed: &Listed) -> Step {
-    Step::DeleteRule(table, listed.chain.clone(), listed.handle)
+fn addition((chain, rule): &(&'static str, Rule)) -> Edit {
+    Edit::AppendRule((*chain).into(), rule.clone())
 }
 
-fn chains() -> Vec<Chain> {
-    vec![
-        Chain::plain(HOSTPORTS),
-        Chain::plain(HOSTIP_HOSTPORTS),
-        Chain::plain(HOSTPORTS_ALL),
-        Chain::base(PREROUTING, Kind::Nat, Hook::Prerouting, -100),
-        Chain::base(OUTPUT, Kind::Nat, Hook::Output, -100),
+/// The chains of everybody, those that rules of ours alone stand in without what was there.
+fn chains() -> [Edit; 5] {
+    [
+        Edit::AddChain(Chain::plain(HOSTPORTS)),
+        Edit::AddChain(Chain::plain(HOSTIP_HOSTPORTS)),
+        Edit::RenewChain(Chain::plain(HOSTPORTS_ALL)),
+        Edit::RenewChain(Chain::base(PREROUTING, ChainType::Nat, Hook::Prerouting, -100)),
+        Edit::RenewChain(Chain::base(OUTPUT, ChainType::Nat, Hook::Output, -100)),
     ]
 }
 
 fn masquerading() -> Chain {
-    Chain::base(MASQUERADING, Kind::Nat, Hook::Postrouting, 100)
+    Chain::base(MASQUERADING, ChainType::Nat, Hook::Postrouting, 100)
 }
 
-fn base_rules(conditions: &[Statement]) -> Vec<(&'static str, Rule)> {
+fn base_rules(conditions: &[Match]) -> Vec<(&'static str, Rule)> {
     let entry = || {
-        let mut statements = conditions.to_vec();
-        statements.extend([Statement::to_this_host(), Statement::jump(HOSTPORTS_ALL)]);
-        Rule::new(statements)
+        let mut matches = conditions.to_vec();
+        matches.push(Match::DestinationLocal(Is::Equal));
+        Rule::new(matches, Action::jump(HOSTPORTS_ALL))
     };
     vec![
-        (HOSTPORTS_ALL, Rule::new([Statement::jump(HOSTIP_HOSTPORTS)])),
-        (HOSTPORTS_ALL, Rule::new([Statement::jump(HOSTPORTS)])),
+        (HOSTPORTS_ALL, Rule::new([], Action::jump(HOSTIP_HOSTPORTS))),
+        (HOSTPORTS_ALL, Rule::new([], Action::jump(HOSTPORTS))),
         (PREROUTING, entry()),
         (OUTPUT, entry()),
     ]
@@ -168,7 +155,7 @@ fn own_rules(
     let mut rules = Vec::new();
     let family = Family::of(address);
     for mapping in config.mappings.iter().filter(|mapping| mapping.host_ip.concerns(family)) {
-        rules.push((HOSTPORTS, Rule::new(mapping_statements(config, mapping, address)?)));
+        rules.push((HOSTPORTS, mapping_rule(config, mapping, address)?));
     }
     if config.snat {
         rules.extend(masquerade_rules(config, address).into_iter().map(|rule| (MASQUERADING, rule)));
@@ -178,33 +165,26 @@ fn own_rules(
     Ok(rules.into_iter().map(|(chain, rule)| (chain, signed(rule))).collect())
 }
 
-fn mapping_statements(
-    config: &Config,
-    mapping: &Mapping,
-    address: IpAddr,
-) -> Result<Vec<Statement>, CniError> {
-    let mut statements = Vec::new();
-    statements.extend(mapping.host_ip.one()?.map(Statement::destination));
-    statements.push(Statement::port(mapping.transport.protocol, mapping.host_port));
-    if let (true, true, Mark::Bit(bit)) = (config.snat, config.masquerade_all, &config.mark) {
-        statements.push(Statement::SetMark(*bit, *bit));
-    }
-    statements.push(Statement::Dnat(address, Some(mapping.container_port)));
-    Ok(statements)
+fn mapping_rule(config: &Config, mapping: &Mapping, address: IpAddr) -> Result<Rule, CniError> {
+    let mut matches: Vec<Match> = mapping.host_ip.one()?.map(Match::destination).into_iter().collect();
+    matches.extend(Match::port(mapping.transport.protocol, mapping.host_port));
+    let rule = Rule::new(matches, Action::Dnat(address, Some(mapping.container_port)));
+    Ok(match config.mark {
+        Mark::Bit(bit) if config.snat && config.masquerade_all => rule.set_mark(bit, bit),
+        _ => rule,
+    })
 }
 
 /// The container that calls itself through the host, and the host that calls by 127.0.0.1, would be answered
 /// past the host and not know the answer. Others only where all are asked for, which Go's plugin forgets.
 fn masquerade_rules(config: &Config, address: IpAddr) -> Vec<Rule> {
-    let masquerade = || Statement::Masquerade(SourcePorts::Kept);
-    let from = |source: IpAddr| {
-        Rule::new([Statement::source(source), Statement::destination(address), masquerade()])
-    };
-    let mut rules = vec![from(address)];
-    rules.extend(Family::of(address).localhost().map(from));
+    let to = || Match::destination(address);
+    let masquerade = |matches: [Match; 2]| Rule::new(matches, Action::masquerade(SourcePorts::Kept));
+    let mut rules = vec![masquerade([Match::source(address), to()])];
+    rules.extend(localhost(Family::of(address)).map(|host| masquerade([Match::source(host), to()])));
     if let (true, Mark::Bit(bit)) = (config.masquerade_all, &config.mark) {
-        let marked = Statement::Mark(nft::Is::Equal, *bit, *bit);
-        rules.push(Rule::new([Statement::destination(address), marked, masquerade()]));
+        let marked = Match::Mark { is: Is::Equal, value: *bit, mask: *bit };
+        rules.push(masquerade([to(), marked]));
     }
     rules
 }
@@ -226,36 +206,24 @@ fn is_same(own: &[(&'static str, Rule)], ours: &[Listed]) -> bool {
 }
 
 fn is_meant(meant: Meant<'_>, listed: &Listed) -> bool {
-    let Rule { comment, tag, statements } = &listed.rule;
+    let Rule { comment, tag, .. } = &listed.rule;
     CONTAINERS.contains(&listed.chain.as_str())
-        && meant.takes_rule(comment.as_deref(), tag.as_deref(), &leads(statements))
+        && meant.takes_rule(comment.as_deref(), tag.as_deref(), &leads(&listed.rule))
 }
 
-fn leads(statements: &[Statement]) -> Leads {
+fn leads(rule: &Rule) -> Leads {
     let mut leads = Leads::default();
-    let mut destination = None;
-    for statement in statements {
-        match statement {
-            Statement::Dnat(address, _) => leads.to.push(*address),
-            Statement::DestinationPort(protocol, nft::Is::Equal, port) => leads.port(*protocol, *port),
-            Statement::Address(nft::Side::Destination, nft::Is::Equal, network) => {
-                destination = Some(network.addr())
-            }
-            // Of masquerade the destination is the container, of a mapping it is the host.
-            Statement::Masquerade(_) => leads.to.extend(destination),
-            _ => {}
-        }
-    }
+    leads.add(rule);
     leads
 }
 
 /// What has to be deleted.
 pub(super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Leftovers, NftError> {
     let mut leftovers = Leftovers::default();
-    for table in [table(Family::Ipv4), table(Family::Ipv6)] {
+    for table in Family::BOTH.map(|family| Table::of(family, TABLE)) {
         for listed in nft.all_rules(table)?.iter().filter(|listed| is_meant(meant, listed)) {
-            leftovers.steps.push(deletion(table, listed));
-            leftovers.udp.extend(leads(&listed.rule.statements).udp);
+            leftovers.edits.push(table, listed.deletion());
+            leftovers.udp.extend(leads(&listed.rule).udp);
         }
     }
     Ok(leftovers)
@@ -266,7 +234,7 @@ pub(super) fn check(request: &Request, config: &Config, addresses: &[IpNet]) -> 
     let failed = |why: NftError| failure("could not check nftables rules", &why);
     let mut nft = Nft::open().map_err(failed)?;
     for address in addresses {
-        let table = table(Family::of(address.addr()));
+        let table = Table::of(Family::of_net(*address), TABLE);
         let listed = nft.all_rules(table).map_err(failed)?;
         let entered = |chain: &str, targets: &[&str]| {
             let mut rules = listed.iter().filter(|listed| listed.chain == chain);
@@ -292,7 +260,5 @@ fn without_marks(config: &Config) -> Config {
 }
 
 fn is_like(found: &Rule, wanted: &Rule) -> bool {
-    let without_mark =
-        found.statements.iter().filter(|statement| !matches!(statement, Statement::SetMark(..)));
-    found.comment == wanted.comment && without_mark.eq(wanted.statements.iter())
+    *found == Rule { tag: found.tag.clone(), set_mark: found.set_mark, ..wanted.clone() }
 }

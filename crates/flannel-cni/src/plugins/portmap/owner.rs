@@ -6,7 +6,8 @@
 
 use std::net::IpAddr;
 
-use flannel_kernel::firewall::nft::{Protocol, Step};
+use flannel_kernel::firewall::nft::Transaction;
+use flannel_plan::rules::{Action, Is, Match, Rule, UDP};
 
 use super::config::{container_addresses, host_ports};
 use crate::firewall::names;
@@ -90,14 +91,14 @@ pub(super) enum Takes {
 /// What has to be deleted, and the host's ports of UDP that lead there still.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Leftovers {
-    pub(super) steps: Vec<Step>,
+    pub(super) edits: Transaction,
     pub(super) udp: Vec<u16>,
 }
 
 impl Leftovers {
     /// Adds others.
     pub(super) fn join(&mut self, mut others: Self) {
-        self.steps.append(&mut others.steps);
+        self.edits.join(others.edits);
         self.udp.append(&mut others.udp);
     }
 }
@@ -114,10 +115,23 @@ pub(super) struct Leads {
 }
 
 impl Leads {
-    /// Notes a port of a protocol.
-    pub(super) fn port(&mut self, protocol: Protocol, port: u16) {
-        self.ports.push(port);
-        self.udp.extend((protocol == Protocol::UDP).then_some(port));
+    /// Adds what a rule says.
+    pub(super) fn add(&mut self, rule: &Rule) {
+        for it in &rule.matches {
+            if let Match::DestinationPort(Is::Equal, port) = it {
+                self.ports.push(*port);
+                self.udp.extend((rule.protocol() == Some(UDP)).then_some(*port));
+            }
+        }
+        match &rule.action {
+            Action::Dnat(address, _) => self.to.push(*address),
+            // Of masquerade the destination is the container, of a mapping it is the host.
+            Action::Masquerade(..) => self.to.extend(rule.matches.iter().find_map(|it| match it {
+                Match::Destination(Is::Equal, network) => Some(network.addr()),
+                _ => None,
+            })),
+            _ => {}
+        }
     }
 }
 

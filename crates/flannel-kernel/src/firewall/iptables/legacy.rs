@@ -8,8 +8,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
-use super::Family;
 use crate::netlink::NetlinkError;
+use flannel_plan::family::Family;
 
 const GET_INFO: i32 = 64;
 const GET_ENTRIES: i32 = 65;
@@ -32,8 +32,8 @@ pub fn legacy_table(family: Family, table: &str) -> Result<Option<Vec<u8>>, Netl
         return Ok(None);
     }
     let (domain, level) = match family {
-        Family::Ipv4 => (AddressFamily::INET, libc::IPPROTO_IP),
-        Family::Ipv6 => (AddressFamily::INET6, libc::IPPROTO_IPV6),
+        Family::V4 => (AddressFamily::INET, libc::IPPROTO_IP),
+        Family::V6 => (AddressFamily::INET6, libc::IPPROTO_IPV6),
     };
     let socket = rustix::net::socket_with(
         domain,
@@ -60,8 +60,8 @@ pub fn legacy_table(family: Family, table: &str) -> Result<Option<Vec<u8>>, Netl
 
 fn names(family: Family) -> Option<String> {
     let name = match family {
-        Family::Ipv4 => "ip_tables_names",
-        Family::Ipv6 => "ip6_tables_names",
+        Family::V4 => "ip_tables_names",
+        Family::V6 => "ip6_tables_names",
     };
     std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).ok()
 }

@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use super::{Family, Flavour, Iptables, IptablesError, ask};
+use flannel_plan::family::Family;
+
+use super::{Flavour, Iptables, IptablesError, ask};
 
 /// The first version whose masquerade chooses ports at random.
 const RANDOM_PORTS: [u32; 3] = [1, 6, 2];

@@ -4,10 +4,12 @@
 use flannel_plan::family::Family;
 use flannel_plan::masq_agent::iptables::{AgentFound, BASE_CHAIN, found, is_jump_by_comment};
 use flannel_plan::rules::System;
+use flannel_plan::rules::edit::Edit;
+use flannel_plan::rules::found::RuleName;
 
-use super::{AgentError, family_of, left_over};
-use crate::firewall::iptables::{Iptables, legacy_table};
-use crate::firewall::nft::{Listed, Nft, NftError, Step, Table, Transaction};
+use super::{AgentError, left_over};
+use crate::firewall::iptables::{Iptables, legacy_table, nat};
+use crate::firewall::nft::{Listed, Nft, NftError, Table, Transaction};
 use crate::firewall::rules::legacy;
 
 /// Seconds to wait for the lock of legacy iptables.
@@ -32,12 +34,11 @@ enum Mark {
 
 impl InIptables {
     pub(super) fn find(system: System, family: Family) -> Result<Self, AgentError> {
-        let of = family_of(family);
         let (iptables, name) = match (system, family) {
-            (System::IptablesLegacy, Family::V4) => (Iptables::find_legacy(of), "iptables-legacy"),
-            (System::IptablesLegacy, Family::V6) => (Iptables::find_legacy(of), "ip6tables-legacy"),
-            (_, Family::V4) => (Iptables::find_nft(of), "iptables-nft"),
-            (_, Family::V6) => (Iptables::find_nft(of), "ip6tables-nft"),
+            (System::IptablesLegacy, Family::V4) => (Iptables::find_legacy(family), "iptables-legacy"),
+            (System::IptablesLegacy, Family::V6) => (Iptables::find_legacy(family), "ip6tables-legacy"),
+            (_, Family::V4) => (Iptables::find_nft(family), "iptables-nft"),
+            (_, Family::V6) => (Iptables::find_nft(family), "ip6tables-nft"),
         };
         let iptables = iptables.ok_or(AgentError::NoProgram(name))?;
         Ok(Self { system, family, iptables, last: None })
@@ -63,7 +64,7 @@ impl InIptables {
     /// None if there is none, and the program has to be asked every time.
     fn mark(&self, nft: Option<&mut Nft>, chain: &str) -> Result<Option<Mark>, AgentError> {
         match (self.system, nft) {
-            (System::IptablesLegacy, _) => Ok(Some(Mark::Bytes(legacy::marks(family_of(self.family))?))),
+            (System::IptablesLegacy, _) => Ok(Some(Mark::Bytes(legacy::marks(self.family)?))),
             (_, None) => Ok(None),
             (_, Some(nft)) => {
                 let left = LeftInNft::observe(nft, chain, self.family)?;
@@ -92,7 +93,7 @@ impl Mark {
 
 /// Whether the table of legacy iptables names a chain; looking at one that nobody uses makes none.
 pub(super) fn is_in_legacy(family: Family, chain: &str) -> bool {
-    let table = legacy_table(family_of(family), "nat").ok().flatten().unwrap_or_default();
+    let table = legacy_table(family, "nat").ok().flatten().unwrap_or_default();
     table.windows(chain.len()).any(|window| window == chain.as_bytes())
 }
 
@@ -119,7 +120,7 @@ impl LeftInNft {
     }
 
     pub(super) fn observe(nft: &mut Nft, chain: &str, family: Family) -> Result<Self, NftError> {
-        let table = family_of(family).nat();
+        let table = nat(family);
         let is_there = match nft.has_chain(table, chain) {
             Err(why) if why.says_there_is_none() => false, // a kernel without this family
             found => found?,
@@ -143,10 +144,11 @@ impl LeftInNft {
             return steps;
         }
         let own = self.leading.iter().filter(|listed| is_own(chain, listed));
-        steps.extend(own.map(|listed| Step::DeleteRule(self.table, BASE_CHAIN.to_owned(), listed.handle)));
-        steps.push(Step::FlushChain(self.table, chain.to_owned()));
+        let gone = own.map(|listed| Edit::DeleteRule(BASE_CHAIN.into(), RuleName::Handle(listed.handle)));
+        steps.extend(self.table, gone);
+        steps.push(self.table, Edit::FlushChain(chain.into()));
         if !self.is_lent(chain) {
-            steps.push(Step::DeleteChain(self.table, chain.to_owned()));
+            steps.push(self.table, Edit::DeleteChain(chain.into()));
         }
         steps
     }
@@ -157,5 +159,5 @@ impl LeftInNft {
 }
 
 fn is_own(chain: &str, listed: &Listed) -> bool {
-    is_jump_by_comment(chain, listed.rule.target(), listed.rule.any_comment().as_deref())
+    is_jump_by_comment(chain, listed.rule.target(), listed.rule.comment.as_deref())
 }

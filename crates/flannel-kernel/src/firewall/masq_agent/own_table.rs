@@ -6,14 +6,12 @@
 use flannel_plan::family::Family;
 use flannel_plan::masq_agent::iptables::unlike;
 use flannel_plan::masq_agent::spec::{AgentRules, AgentSpec, KEPT, MASQUERADED, MasqueradeRule};
-use flannel_plan::rules;
-use flannel_plan::rules::role::{Base, Hook as PlanHook, Kind as PlanKind};
+use flannel_plan::rules::chain::{BaseChain, Chain, ChainType, Hook};
+use flannel_plan::rules::edit::Edit;
+use flannel_plan::rules::{Action, Is, Match, Rule, RuleSet, Side};
 
 use super::left_over;
-use crate::firewall::nft::{
-    Chain, Hook, Is, Kind, ListedTable, Nft, NftError, Protocol, Rule, Side, SourcePorts, Statement, Step,
-    Table, Transaction, Verdict, fill_set,
-};
+use crate::firewall::nft::{ListedTable, Nft, NftError, Table, Transaction};
 
 /// The name of the table.
 pub(super) const NAME: &str = "ip-masq-agent";
@@ -24,22 +22,18 @@ const PRIORITY: i32 = 110;
 /// The table as it is.
 pub(super) struct OwnTable {
     table: Table,
-    chain: String,
+    chain: Box<str>,
     found: Option<ListedTable>,
 }
 
 impl OwnTable {
     pub(super) fn observe(nft: &mut Nft, spec: &AgentSpec, family: Family) -> Result<Self, NftError> {
-        let family = match family {
-            Family::V4 => crate::firewall::nft::Family::Ipv4,
-            Family::V6 => crate::firewall::nft::Family::Ipv6,
-        };
-        let table = Table { family, name: NAME };
+        let table = Table::of(family, NAME);
         let found = match nft.table(table, &[&spec.chain]) {
             Err(why) if why.says_there_is_none() => None, // a kernel without this family
             found => found?,
         };
-        Ok(Self { table, chain: spec.chain.to_string(), found })
+        Ok(Self { table, chain: spec.chain.clone(), found })
     }
 
     /// What is not as wanted, in words.
@@ -83,26 +77,28 @@ impl OwnTable {
         if self.differences(Some(want)).is_empty() {
             return;
         }
-        steps.push(Step::AddTable(table, Some(COMMENT)));
+        steps.push(table, Edit::AddTable(Some(COMMENT.into())));
         if self.found.as_ref().is_some_and(|found| found.dormant) {
-            steps.push(Step::WakeTable(table));
+            steps.push(table, Edit::WakeTable);
         }
         let base = self.base();
         if base.is_some() {
-            steps.push(Step::FlushChain(table, chain.clone()));
+            steps.push(table, Edit::FlushChain(chain.clone()));
         }
         if base.is_some_and(|base| base != Some(wanted_base())) {
-            steps.push(Step::DeleteChain(table, chain.clone()));
+            steps.push(table, Edit::DeleteChain(chain.clone()));
         }
-        steps.push(Step::AddChain(table, Chain::base(chain, Kind::Nat, Hook::Postrouting, PRIORITY)));
+        let own = Chain::base(chain.clone(), ChainType::Nat, Hook::Postrouting, PRIORITY);
+        steps.push(table, Edit::AddChain(own));
         // A set of our name and of another kind cannot be altered; no rule of ours uses it any more.
         if self.has_other_set() {
-            steps.push(Step::DeleteSet(table, chain.clone()));
+            steps.push(table, Edit::DeleteSet(chain.clone()));
         }
         if !self.has_set(want) {
-            steps.extend(fill_set(table, chain, &want.set()));
+            steps.push(table, Edit::PutSet(RuleSet { name: chain.clone(), networks: want.set() }));
         }
-        steps.extend(rules(chain, want).into_iter().map(|rule| Step::AddRule(table, chain.clone(), rule)));
+        let append = |rule| Edit::AppendRule(chain.clone(), rule);
+        steps.extend(table, rules(chain, want).into_iter().map(append));
     }
 
     /// The table goes if nobody else has anything in it.
@@ -110,21 +106,21 @@ impl OwnTable {
         let (table, chain) = (self.table, &self.chain);
         let Some(found) = self.found.as_ref().filter(|_| self.has_something()) else { return };
         if !self.has_others(found) {
-            steps.push(Step::DeleteTable(table));
+            steps.push(table, Edit::DeleteTable);
             return;
         }
         if self.base().is_some() {
-            steps.push(Step::FlushChain(table, chain.clone()));
-            steps.push(Step::DeleteChain(table, chain.clone()));
+            steps.push(table, Edit::FlushChain(chain.clone()));
+            steps.push(table, Edit::DeleteChain(chain.clone()));
         }
-        if self.has_other_set() || found.sets.iter().any(|set| set.name == *chain) {
-            steps.push(Step::DeleteSet(table, chain.clone()));
+        if self.has_other_set() || found.sets.iter().any(|set| *set.name == **chain) {
+            steps.push(table, Edit::DeleteSet(chain.clone()));
         }
     }
 
     /// Whether the table has anything that is not this agent's.
     fn has_others(&self, found: &ListedTable) -> bool {
-        let of_others = |name: &String| *name != self.chain;
+        let of_others = |name: &String| **name != *self.chain;
         found.others > 0
             || found.chains.iter().any(|chain| of_others(&chain.name))
             || found.sets.iter().any(|set| of_others(&set.name))
@@ -134,60 +130,51 @@ impl OwnTable {
     /// Whether anything of this agent is there, or an empty table of nobody.
     fn has_something(&self) -> bool {
         self.found.as_ref().is_some_and(|found| {
-            let has_set = found.sets.iter().any(|set| set.name == self.chain);
+            let has_set = found.sets.iter().any(|set| set.name == *self.chain);
             self.base().is_some() || has_set || self.has_other_set() || !self.has_others(found)
         })
     }
 
     /// Whether a set has our name that is not one of networks.
     fn has_other_set(&self) -> bool {
-        self.found.as_ref().is_some_and(|found| found.other_sets.contains(&self.chain))
+        self.found.as_ref().is_some_and(|found| found.other_sets.iter().any(|name| **name == *self.chain))
     }
 
     /// Where packets come to the chain; none if there is no chain.
-    fn base(&self) -> Option<Option<Base>> {
+    fn base(&self) -> Option<Option<BaseChain>> {
         let chains = &self.found.as_ref()?.chains;
-        chains.iter().find(|chain| chain.name == self.chain).map(|chain| chain.base)
+        chains.iter().find(|chain| chain.name == *self.chain).map(|chain| chain.base)
     }
 
     fn rules(&self) -> Vec<Rule> {
         let listed = self.found.iter().flat_map(|found| &found.rules);
-        listed.filter(|listed| listed.chain == self.chain).map(|listed| listed.rule.clone()).collect()
+        listed.filter(|listed| listed.chain == *self.chain).map(|listed| listed.rule.clone()).collect()
     }
 
     fn has_set(&self, want: &AgentRules) -> bool {
         let mut sets = self.found.iter().flat_map(|found| &found.sets);
-        sets.any(|set| set.name == self.chain && set.networks == want.set())
+        sets.any(|set| *set.name == *self.chain && set.networks == want.set())
     }
 }
 
-fn wanted_base() -> Base {
-    Base { kind: PlanKind::Nat, hook: PlanHook::Postrouting, priority: PRIORITY, accepts: true }
+fn wanted_base() -> BaseChain {
+    BaseChain { kind: ChainType::Nat, hook: Hook::Postrouting, priority: PRIORITY, accepts: true }
 }
 
 /// The rules of the chain. What goes to this host never comes to the chain of the original, which asks before it.
 fn rules(chain: &str, want: &AgentRules) -> Vec<Rule> {
-    let back = || Statement::Verdict(Verdict::Return);
+    let in_set = Match::Set(Side::Destination, Is::Equal, chain.into());
     let mut rules = vec![
-        Rule::new([Statement::to_this_host(), back()]),
-        Rule::new([Statement::AddressIn(Side::Destination, Is::Equal, chain.to_owned()), back()])
-            .comment(KEPT),
+        Rule::new([Match::DestinationLocal(Is::Equal)], Action::Return),
+        Rule::new([in_set], Action::Return).comment(KEPT),
     ];
     rules.extend(want.masquerade.iter().map(masquerade));
     rules
 }
 
 fn masquerade(rule: &MasqueradeRule) -> Rule {
-    let mut statements = Vec::new();
-    statements.extend(rule.protocol.map(|number| Statement::Protocol(Is::Equal, Protocol(number))));
-    statements.extend(rule.chance.map(|chance| Statement::Chance(chance.part, chance.of)));
-    let ports = match rule.source_ports {
-        rules::SourcePorts::Kept => SourcePorts::Kept,
-        rules::SourcePorts::Randomised => SourcePorts::Randomised,
-    };
-    statements.push(match rule.to_ports {
-        Some(range) => Statement::MasqueradeTo(ports, range.first, range.last),
-        None => Statement::Masquerade(ports),
-    });
-    Rule::new(statements).comment(MASQUERADED)
+    let mut matches = Vec::new();
+    matches.extend(rule.protocol.map(|number| Match::Protocol(Is::Equal, number)));
+    matches.extend(rule.chance.map(|chance| Match::Chance { part: chance.part, of: chance.of }));
+    Rule::new(matches, Action::Masquerade(rule.source_ports, rule.to_ports)).comment(MASQUERADED)
 }

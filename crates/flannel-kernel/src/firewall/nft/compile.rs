@@ -1,73 +1,96 @@
 //! From what a rule says to the instructions that the kernel runs: the very ones that `nft` makes, so that
 //! `nft list` shows the rule as it was meant.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
+use flannel_plan::family::Family;
+use flannel_plan::rules::ports::PortRange;
+use flannel_plan::rules::{Action, Expression, Is, Match, Rule, SetMark, Side, SourcePorts};
 use ipnet::IpNet;
 
-use super::Family;
+use super::TableFamily;
 use super::instruction::Instruction;
-use super::statement::{Direction, Is, Protocol, Side, SourcePorts, Statement, Verdict};
+use super::object::nfproto;
 use crate::firewall::abi::*;
 
 const NAME: usize = 16;
 
 /// The instructions of a rule in a table of this family.
-pub(super) fn compile(family: Family, statements: &[Statement]) -> Vec<Instruction> {
+pub(super) fn compile(family: TableFamily, rule: &Rule) -> Vec<Instruction> {
     let mut compiler = Compiler { family, network: None, transport: None, out: Vec::with_capacity(8) };
-    for statement in statements {
-        compiler.statement(statement);
-    }
+    rule.matches.iter().for_each(|it| compiler.test(it));
+    compiler.out.extend(rule.set_mark.into_iter().flat_map(set_mark));
+    compiler.act(&rule.action);
     compiler.out
 }
 
 /// Knows what earlier parts of the rule have made sure of: nothing is asked twice.
 struct Compiler {
-    family: Family,
-    network: Option<u8>,
-    transport: Option<Protocol>,
+    family: TableFamily,
+    network: Option<Family>,
+    transport: Option<u8>,
     out: Vec<Instruction>,
 }
 
 impl Compiler {
-    fn statement(&mut self, statement: &Statement) {
-        match statement {
-            Statement::Address(side, is, network) => self.address(*side, *is, network),
-            Statement::AddressRange(side, is, first, last) => self.range(*side, *is, *first, *last),
-            Statement::AddressIn(side, is, set) => self.address_in(*side, *is, set),
-            Statement::EtherSource(is, mac) => {
+    fn test(&mut self, it: &Match) {
+        match it {
+            Match::Source(is, network) => self.address(Side::Source, *is, network),
+            Match::Destination(is, network) => self.address(Side::Destination, *is, network),
+            Match::Range(side, is, first, last) => self.range(*side, *is, *first, *last),
+            Match::Set(side, is, set) => self.set(*side, *is, set),
+            Match::EtherSource(is, mac) => {
                 self.out.push(Instruction::Payload(NFT_PAYLOAD_LL_HEADER, 6, 6));
                 self.compare(*is, &mac.0);
             }
-            Statement::Device(direction, is, name) => self.device(*direction, *is, name),
-            Statement::Protocol(is, protocol) => {
-                self.meta(NFT_META_L4PROTO, *is, &[protocol.0]);
-                self.transport = (*is == Is::Equal).then_some(*protocol);
-            }
-            Statement::Family(is, family) => {
-                self.meta(NFT_META_NFPROTO, *is, &[*family]);
+            Match::InLink(is, name) => self.meta(NFT_META_IIFNAME, *is, &device(name)),
+            Match::OutLink(is, name) => self.meta(NFT_META_OIFNAME, *is, &device(name)),
+            Match::Family(is, family) => {
+                self.meta(NFT_META_NFPROTO, *is, &[nfproto(*family)]);
                 self.network = (*is == Is::Equal).then_some(*family);
             }
-            Statement::PacketType(is, kind) => self.meta(NFT_META_PKTTYPE, *is, &[*kind]),
-            Statement::Mark(is, value, mask) => self.mark(*is, *value, *mask),
-            Statement::DestinationPort(protocol, is, port) => self.port(*protocol, *is, *port),
-            Statement::DestinationType(is, kind) => {
+            Match::Protocol(Is::Equal, number) if self.transport == Some(*number) => {}
+            Match::Protocol(is, number) => {
+                self.meta(NFT_META_L4PROTO, *is, &[*number]);
+                self.transport = (*is == Is::Equal).then_some(*number);
+            }
+            Match::DestinationPort(is, port) => {
+                self.out.push(Instruction::Payload(NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2));
+                self.compare(*is, &port.to_be_bytes());
+            }
+            Match::Mark { is, value, mask } => self.mark(*is, *value, *mask),
+            Match::PacketType(is, kind) => self.meta(NFT_META_PKTTYPE, *is, &[*kind]),
+            Match::DestinationLocal(is) => {
                 self.out.push(Instruction::DestinationType);
-                self.compare(*is, &kind.to_ne_bytes());
+                self.compare(*is, &RTN_LOCAL.to_ne_bytes());
             }
-            Statement::Vxlan(vni) => self.vxlan(*vni),
-            Statement::Counter => self.out.push(Instruction::Counter),
-            Statement::NoTrack => self.out.push(Instruction::NoTrack),
-            Statement::SetMark(value, mask) => self.set_mark(*value, *mask),
-            Statement::Chance(part, of) => self.chance(*part, *of),
-            Statement::Masquerade(ports) => self.out.push(Instruction::Masquerade(flags(*ports))),
-            Statement::MasqueradeTo(ports, first, last) => self.masquerade_to(*ports, *first, *last),
-            Statement::Dnat(address, port) => self.dnat(*address, *port),
-            Statement::Verdict(verdict) => self.out.push(verdict_instruction(verdict)),
-            Statement::Unknown(name, bytes) => {
-                self.out.push(Instruction::Unknown(name.clone(), bytes.clone()))
-            }
+            Match::Vxlan(_, vni) => self.vxlan(*vni),
+            Match::Chance { part, of } => self.chance(*part, *of),
+            Match::Counter => self.out.push(Instruction::Counter),
+            Match::Comment => {}
+            Match::Expression(it) => self.out.push(unknown(it)),
+            // The kernel refuses it by name: rules of ours for nftables never have such a part.
+            Match::DestinationPorts(..) => self.out.push(Instruction::Unknown("multiport".into(), vec![])),
+            Match::Other(text) => self.out.push(Instruction::Unknown(text.to_string(), vec![])),
         }
+    }
+
+    fn act(&mut self, action: &Action) {
+        let verdict = |code, chain: Option<&str>| Instruction::Verdict(code, chain.map(str::to_owned));
+        self.out.push(match action {
+            Action::Accept => verdict(NF_ACCEPT, None),
+            Action::Drop => verdict(NF_DROP, None),
+            Action::Return => verdict(NFT_RETURN, None),
+            Action::Jump(chain) => verdict(NFT_JUMP, Some(chain)),
+            Action::Goto(chain) => verdict(NFT_GOTO, Some(chain)),
+            Action::Masquerade(ports, None) => Instruction::Masquerade(flags(*ports)),
+            Action::Masquerade(ports, Some(range)) => return self.masquerade_to(*ports, *range),
+            Action::Dnat(address, port) => return self.dnat(*address, *port),
+            Action::Untrack => Instruction::NoTrack,
+            Action::Expression(it) => unknown(it),
+            Action::OtherSource(text) | Action::Other(text) => Instruction::Unknown(text.to_string(), vec![]),
+            Action::Nothing => return,
+        });
     }
 
     fn address(&mut self, side: Side, is: Is, network: &IpNet) {
@@ -77,7 +100,7 @@ impl Compiler {
         // A prefix of whole bytes is compared by loading fewer of them.
         let length =
             if prefix % 8 == 0 && prefix > 0 { whole } else { u32::from(network.max_prefix_len()) / 8 };
-        self.load_address(side, network.addr(), length);
+        self.load_address(side, Family::of_net(*network), length);
         if prefix % 8 != 0 || prefix == 0 {
             let flip = vec![0; octets.len()];
             self.out.push(Instruction::Bitwise(self::octets(network.netmask()), flip));
@@ -87,59 +110,44 @@ impl Compiler {
     }
 
     fn range(&mut self, side: Side, is: Is, first: IpAddr, last: IpAddr) {
-        let (first_octets, last_octets) = (octets(first), octets(last));
-        self.load_address(side, first, u32::try_from(first_octets.len()).unwrap_or(0));
+        let family = Family::of(first);
+        self.load_address(side, family, u32::from(family.bits()) / 8);
+        let (first, last) = (octets(first), octets(last));
         match is {
             Is::Equal => {
-                self.out.push(Instruction::Compare(NFT_CMP_GTE, first_octets));
-                self.out.push(Instruction::Compare(NFT_CMP_LTE, last_octets));
+                self.out.push(Instruction::Compare(NFT_CMP_GTE, first));
+                self.out.push(Instruction::Compare(NFT_CMP_LTE, last));
             }
-            Is::Different => self.out.push(Instruction::Range(NFT_RANGE_NEQ, first_octets, last_octets)),
+            Is::Different => self.out.push(Instruction::Range(NFT_RANGE_NEQ, first, last)),
         }
     }
 
     /// In a table of several families nothing says which one the set is about; ours are in tables of one.
-    fn address_in(&mut self, side: Side, is: Is, set: &str) {
-        let example: IpAddr = match self.family {
-            Family::Ipv6 => Ipv6Addr::UNSPECIFIED.into(),
-            Family::Ipv4 | Family::Inet | Family::Bridge => Ipv4Addr::UNSPECIFIED.into(),
+    fn set(&mut self, side: Side, is: Is, set: &str) {
+        let family = match self.family {
+            TableFamily::Ip6 => Family::V6,
+            TableFamily::Ip | TableFamily::Inet | TableFamily::Bridge => Family::V4,
         };
-        self.load_address(side, example, u32::try_from(octets(example).len()).unwrap_or(0));
+        self.load_address(side, family, u32::from(family.bits()) / 8);
         self.out.push(Instruction::Lookup(set.to_owned(), is == Is::Different));
     }
 
-    fn load_address(&mut self, side: Side, example: IpAddr, length: u32) {
-        self.ensure_network(example);
-        self.out.push(Instruction::Payload(NFT_PAYLOAD_NETWORK_HEADER, offset(side, example), length));
+    fn load_address(&mut self, side: Side, family: Family, length: u32) {
+        self.ensure_network(family);
+        self.out.push(Instruction::Payload(NFT_PAYLOAD_NETWORK_HEADER, offset(side, family), length));
     }
 
     /// In a table of several families the family of the packet has to be asked for first.
-    fn ensure_network(&mut self, example: IpAddr) {
-        let family = if example.is_ipv4() { NFPROTO_IPV4 } else { NFPROTO_IPV6 };
+    fn ensure_network(&mut self, family: Family) {
         if self.network == Some(family) {
             return;
         }
         match self.family {
-            Family::Inet => self.meta(NFT_META_NFPROTO, Is::Equal, &[family]),
-            Family::Bridge => self.meta(NFT_META_PROTOCOL, Is::Equal, &ether_type(family)),
-            Family::Ipv4 | Family::Ipv6 => {}
+            TableFamily::Inet => self.meta(NFT_META_NFPROTO, Is::Equal, &[nfproto(family)]),
+            TableFamily::Bridge => self.meta(NFT_META_PROTOCOL, Is::Equal, &ether_type(family)),
+            TableFamily::Ip | TableFamily::Ip6 => {}
         }
         self.network = Some(family);
-    }
-
-    fn device(&mut self, direction: Direction, is: Is, name: &str) {
-        let key = match direction {
-            Direction::In => NFT_META_IIFNAME,
-            Direction::Out => NFT_META_OIFNAME,
-        };
-        match name.strip_suffix('*') {
-            Some(beginning) => self.meta(key, is, beginning.as_bytes()),
-            None => {
-                let mut padded = name.as_bytes().to_vec();
-                padded.resize(NAME, 0);
-                self.meta(key, is, &padded);
-            }
-        }
     }
 
     fn mark(&mut self, is: Is, value: u32, mask: u32) {
@@ -148,21 +156,6 @@ impl Compiler {
             self.out.push(Instruction::Bitwise(mask.to_ne_bytes().into(), vec![0; 4]));
         }
         self.compare(is, &value.to_ne_bytes());
-    }
-
-    fn set_mark(&mut self, value: u32, mask: u32) {
-        self.out.push(Instruction::Meta(NFT_META_MARK));
-        self.out.push(Instruction::Bitwise((!mask).to_ne_bytes().into(), value.to_ne_bytes().into()));
-        self.out.push(Instruction::MetaSet(NFT_META_MARK));
-    }
-
-    fn port(&mut self, protocol: Protocol, is: Is, port: u16) {
-        if self.transport != Some(protocol) {
-            self.meta(NFT_META_L4PROTO, Is::Equal, &[protocol.0]);
-            self.transport = Some(protocol);
-        }
-        self.out.push(Instruction::Payload(NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2));
-        self.compare(is, &port.to_be_bytes());
     }
 
     fn vxlan(&mut self, vni: u32) {
@@ -178,7 +171,7 @@ impl Compiler {
         self.out.push(Instruction::Compare(NFT_CMP_LT, part.to_be_bytes().into()));
     }
 
-    fn masquerade_to(&mut self, ports: SourcePorts, first: u16, last: u16) {
+    fn masquerade_to(&mut self, ports: SourcePorts, PortRange { first, last }: PortRange) {
         self.out.push(Instruction::Load(NFT_REG_1, first.to_be_bytes().into()));
         if last != first {
             self.out.push(Instruction::Load(NFT_REG_2, last.to_be_bytes().into()));
@@ -192,7 +185,7 @@ impl Compiler {
         if let Some(port) = port {
             self.out.push(Instruction::Load(NFT_REG_2, port.to_be_bytes().into()));
         }
-        let family = if address.is_ipv4() { NFPROTO_IPV4 } else { NFPROTO_IPV6 };
+        let family = nfproto(Family::of(address));
         self.out.push(Instruction::Dnat { family: family.into(), port: port.is_some() });
     }
 
@@ -210,6 +203,30 @@ impl Compiler {
     }
 }
 
+fn unknown(expression: &Expression) -> Instruction {
+    Instruction::Unknown(expression.name.to_string(), expression.data.to_vec())
+}
+
+fn set_mark(SetMark { value, mask }: SetMark) -> [Instruction; 3] {
+    [
+        Instruction::Meta(NFT_META_MARK),
+        Instruction::Bitwise((!mask).to_ne_bytes().into(), value.to_ne_bytes().into()),
+        Instruction::MetaSet(NFT_META_MARK),
+    ]
+}
+
+/// The name of a device: padded with zeros if it is whole, else the beginning of one.
+fn device(name: &str) -> Vec<u8> {
+    match name.strip_suffix('*') {
+        Some(beginning) => beginning.into(),
+        None => {
+            let mut padded = name.as_bytes().to_vec();
+            padded.resize(NAME, 0);
+            padded
+        }
+    }
+}
+
 /// Of the header of vxlan: the flag that says that the number is valid, the number, and what is always zero.
 pub(super) const VXLAN_MASK: [u8; 8] = [0x08, 0, 0, 0, 0xff, 0xff, 0xff, 0xff];
 
@@ -220,18 +237,21 @@ pub(super) fn vxlan_header(vni: u32) -> [u8; 8] {
 }
 
 /// Where an address stands in the header of its family.
-pub(super) fn offset(side: Side, example: IpAddr) -> u32 {
-    match (side, example) {
-        (Side::Source, IpAddr::V4(_)) => 12,
-        (Side::Destination, IpAddr::V4(_)) => 16,
-        (Side::Source, IpAddr::V6(_)) => 8,
-        (Side::Destination, IpAddr::V6(_)) => 24,
+pub(super) fn offset(side: Side, family: Family) -> u32 {
+    match (side, family) {
+        (Side::Source, Family::V4) => 12,
+        (Side::Destination, Family::V4) => 16,
+        (Side::Source, Family::V6) => 8,
+        (Side::Destination, Family::V6) => 24,
     }
 }
 
 /// The type of the frames that carry a family.
-pub(super) fn ether_type(family: u8) -> [u8; 2] {
-    if family == NFPROTO_IPV4 { [0x08, 0x00] } else { [0x86, 0xdd] }
+pub(super) fn ether_type(family: Family) -> [u8; 2] {
+    match family {
+        Family::V4 => [0x08, 0x00],
+        Family::V6 => [0x86, 0xdd],
+    }
 }
 
 fn octets(address: IpAddr) -> Vec<u8> {
@@ -245,15 +265,5 @@ fn flags(ports: SourcePorts) -> u32 {
     match ports {
         SourcePorts::Kept => 0,
         SourcePorts::Randomised => NF_NAT_RANGE_PROTO_RANDOM_FULLY,
-    }
-}
-
-fn verdict_instruction(verdict: &Verdict) -> Instruction {
-    match verdict {
-        Verdict::Accept => Instruction::Verdict(NF_ACCEPT, None),
-        Verdict::Drop => Instruction::Verdict(NF_DROP, None),
-        Verdict::Return => Instruction::Verdict(NFT_RETURN, None),
-        Verdict::Jump(chain) => Instruction::Verdict(NFT_JUMP, Some(chain.clone())),
-        Verdict::Goto(chain) => Instruction::Verdict(NFT_GOTO, Some(chain.clone())),
     }
 }

@@ -2,208 +2,226 @@
 
 use std::net::IpAddr;
 
+use flannel_plan::family::Family;
 use flannel_plan::mac::Mac;
+use flannel_plan::rules::ports::PortRange;
+use flannel_plan::rules::{Action, Is, Match, Rule, SetMark, Side, SourcePorts};
 use ipnet::IpNet;
 
-use super::Family;
-use super::compile::{VXLAN_MASK, ether_type, vxlan_header};
+use super::TableFamily;
+use super::compile::{VXLAN_MASK, ether_type, offset, vxlan_header};
+use super::extension::read_unknown;
 use super::instruction::Instruction::{self, *};
 use super::instruction::read_list;
-use super::statement::{Direction, Is, Protocol, Side, SourcePorts, Statement, Verdict};
+use super::object::family_of;
 use crate::firewall::abi::*;
 use crate::netlink::{ip, number as native};
 
+/// One thing that instructions say.
+#[derive(Debug)]
+pub(super) enum Part {
+    /// What a packet must be.
+    Match(Match),
+    /// The mark that it gets.
+    SetMark(SetMark),
+    /// What becomes of it.
+    Action(Action),
+    /// The comment, which iptables writes as a match.
+    Comment(Box<str>),
+}
+
 /// What the list of instructions of a rule in a table of this family says.
-pub(super) fn decompile(family: Family, list: &[u8]) -> Vec<Statement> {
+pub(super) fn decompile(family: TableFamily, list: &[u8]) -> Rule {
     let (instructions, told) = read_list(list);
-    let mut reader = Reader { family, network: None, transport: None };
-    let mut statements = Vec::with_capacity(told.len());
+    let mut reader = Reader { family, network: None };
+    let mut rule = Rule::new(Vec::with_capacity(told.len()), Action::Nothing);
     let mut at = 0;
     while let Some((name, data)) = told.get(at) {
-        let (taken, statement) = match reader.next(&instructions[at..]) {
+        let (taken, part) = match reader.next(&instructions[at..]) {
             Some(found) => found,
-            None => (1, Some(Statement::Unknown(name.to_string(), data.to_vec()))),
+            None => (1, Some(read_unknown(family, name, data))),
         };
-        statements.extend(statement);
+        match part {
+            Some(Part::Match(it)) => rule.matches.push(it),
+            Some(Part::SetMark(mark)) => rule.set_mark = Some(mark),
+            Some(Part::Action(action)) => rule.action = action,
+            Some(Part::Comment(comment)) => {
+                rule.comment = Some(comment);
+                rule.matches.push(Match::Comment);
+            }
+            None => {}
+        }
         at += taken;
     }
-    statements
+    rule
 }
 
 /// Knows what earlier instructions have made sure of.
 struct Reader {
-    family: Family,
-    network: Option<u8>,
-    transport: Option<Protocol>,
+    family: TableFamily,
+    network: Option<Family>,
 }
 
 /// How many instructions were read, and what they say; those that only prepare the next say nothing.
-type Found = (usize, Option<Statement>);
+type Found = (usize, Option<Part>);
+
+fn test(taken: usize, it: Match) -> Option<Found> {
+    Some((taken, Some(Part::Match(it))))
+}
+
+fn act(taken: usize, action: Action) -> Option<Found> {
+    Some((taken, Some(Part::Action(action))))
+}
 
 impl Reader {
     fn next(&mut self, rest: &[Instruction]) -> Option<Found> {
-        let statement = match rest {
+        match rest {
             [Meta(key), Compare(operator, value), following @ ..] => {
-                return self.meta(*key, is(*operator)?, value, following);
+                self.meta(*key, is(*operator)?, value, following)
             }
             [Meta(NFT_META_MARK), Bitwise(mask, flip), Compare(operator, value), ..] if zero(flip) => {
-                let statement = Statement::Mark(is(*operator)?, native(value)?, native(mask)?);
-                return Some((3, Some(statement)));
+                let is = is(*operator)?;
+                test(3, Match::Mark { is, value: native(value)?, mask: native(mask)? })
             }
             [Meta(NFT_META_MARK), Bitwise(mask, value), MetaSet(NFT_META_MARK), ..] => {
-                return Some((3, Some(Statement::SetMark(native(value)?, !native(mask)?))));
+                let mark = SetMark { value: native(value)?, mask: !native(mask)? };
+                Some((3, Some(Part::SetMark(mark))))
             }
             [Payload(NFT_PAYLOAD_NETWORK_HEADER, offset, length), following @ ..] => {
-                return self.network_header(*offset, *length, following);
+                self.network_header(*offset, *length, following)
             }
             [Payload(NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2), Compare(operator, value), ..] => {
-                let port = u16::from_be_bytes(*value.first_chunk()?);
-                return Some((2, Some(Statement::DestinationPort(self.transport?, is(*operator)?, port))));
+                test(2, Match::DestinationPort(is(*operator)?, port(value)?))
             }
-            [Payload(NFT_PAYLOAD_TRANSPORT_HEADER, 8, 8), following @ ..] => return vxlan(following),
+            [Payload(NFT_PAYLOAD_TRANSPORT_HEADER, 8, 8), following @ ..] => self.vxlan(following),
             [Payload(NFT_PAYLOAD_LL_HEADER, 6, 6), Compare(operator, value), ..] => {
-                let mac = Mac(value.as_slice().try_into().ok()?);
-                return Some((2, Some(Statement::EtherSource(is(*operator)?, mac))));
+                test(2, Match::EtherSource(is(*operator)?, Mac(value.as_slice().try_into().ok()?)))
             }
-            [DestinationType, Compare(operator, value), ..] => {
-                return Some((2, Some(Statement::DestinationType(is(*operator)?, native(value)?))));
+            [DestinationType, Compare(operator, value), ..] if native(value) == Some(RTN_LOCAL) => {
+                test(2, Match::DestinationLocal(is(*operator)?))
             }
-            [Random(of), following @ ..] => return chance(*of, following),
-            [Load(NFT_REG_1, port), following @ ..] if port.len() == 2 => {
-                return masquerade_to(port, following);
+            [Random(of), ToNetworkOrder, Compare(NFT_CMP_LT, part), ..] => {
+                test(3, Match::Chance { part: u32::from_be_bytes(*part.first_chunk()?), of: *of })
             }
-            [Load(NFT_REG_1, address), following @ ..] => return dnat(ip(address)?, following),
-            [Instruction::Counter, ..] => Statement::Counter,
-            [Instruction::NoTrack, ..] => Statement::NoTrack,
-            [Instruction::Masquerade(flags), ..] => masquerade(*flags)?,
-            [Instruction::Verdict(code, chain), ..] => verdict(*code, chain.as_deref())?,
-            _ => return None,
-        };
-        Some((1, Some(statement)))
+            [Load(NFT_REG_1, port), following @ ..] if port.len() == 2 => masquerade_to(port, following),
+            [Load(NFT_REG_1, address), following @ ..] => dnat(ip(address)?, following),
+            [Instruction::Counter, ..] => test(1, Match::Counter),
+            [NoTrack, ..] => act(1, Action::Untrack),
+            [Masquerade(flags), ..] => act(1, Action::masquerade(source_ports(*flags)?)),
+            [Verdict(code, chain), ..] => act(1, verdict(*code, chain.as_deref())?),
+            _ => None,
+        }
     }
 
     fn meta(&mut self, key: u32, is: Is, value: &[u8], following: &[Instruction]) -> Option<Found> {
         let certain = is == Is::Equal;
-        let statement = match key {
-            NFT_META_MARK => Statement::Mark(is, native(value)?, u32::MAX),
-            NFT_META_IIFNAME => Statement::Device(Direction::In, is, device(value)),
-            NFT_META_OIFNAME => Statement::Device(Direction::Out, is, device(value)),
-            NFT_META_PKTTYPE => Statement::PacketType(is, *value.first()?),
-            NFT_META_L4PROTO => {
-                let protocol = Protocol(*value.first()?);
-                self.transport = certain.then_some(protocol);
-                let prepares = matches!(
-                    following,
-                    [Payload(NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2), Compare(NFT_CMP_EQ | NFT_CMP_NEQ, _), ..]
-                );
-                return Some((2, (!(certain && prepares)).then_some(Statement::Protocol(is, protocol))));
-            }
+        let prepares = certain && matches!(following, [Payload(NFT_PAYLOAD_NETWORK_HEADER, ..), ..]);
+        let it = match key {
+            NFT_META_MARK => Match::Mark { is, value: native(value)?, mask: u32::MAX },
+            NFT_META_IIFNAME => Match::InLink(is, device(value)),
+            NFT_META_OIFNAME => Match::OutLink(is, device(value)),
+            NFT_META_PKTTYPE => Match::PacketType(is, *value.first()?),
+            NFT_META_L4PROTO => Match::Protocol(is, *value.first()?),
             NFT_META_NFPROTO => {
-                let family = *value.first()?;
+                let family = family_of(*value.first()?)?;
                 self.network = certain.then_some(family);
-                let prepares = matches!(following, [Payload(NFT_PAYLOAD_NETWORK_HEADER, ..), ..]);
-                return Some((2, (!(certain && prepares)).then_some(Statement::Family(is, family))));
+                return Some((2, (!prepares).then_some(Part::Match(Match::Family(is, family)))));
             }
-            NFT_META_PROTOCOL
-                if certain && matches!(following, [Payload(NFT_PAYLOAD_NETWORK_HEADER, ..), ..]) =>
-            {
-                self.network = [NFPROTO_IPV4, NFPROTO_IPV6].into_iter().find(|it| ether_type(*it) == value);
+            NFT_META_PROTOCOL if prepares => {
+                self.network = Family::BOTH.into_iter().find(|it| ether_type(*it) == value);
                 return self.network.map(|_| (2, None));
             }
             _ => return None,
         };
-        Some((2, Some(statement)))
+        test(2, it)
     }
 
-    /// `ip protocol`: how iptables said `-p` before it said `meta l4proto`.
-    fn ip_protocol(&mut self, following: &[Instruction]) -> Option<Found> {
-        let [Compare(operator, value), ..] = following else { return None };
-        let (is, protocol) = (is(*operator)?, Protocol(*value.first()?));
-        self.transport = (is == Is::Equal).then_some(protocol);
-        Some((2, Some(Statement::Protocol(is, protocol))))
+    /// The family that the network header of a packet has by now.
+    fn network(&self) -> Option<Family> {
+        match self.family {
+            TableFamily::Ip => Some(Family::V4),
+            TableFamily::Ip6 => Some(Family::V6),
+            TableFamily::Inet | TableFamily::Bridge => self.network,
+        }
     }
 
-    fn network_header(&mut self, offset: u32, length: u32, following: &[Instruction]) -> Option<Found> {
-        let family = match self.family {
-            Family::Ipv4 => NFPROTO_IPV4,
-            Family::Ipv6 => NFPROTO_IPV6,
-            Family::Inet | Family::Bridge => self.network?,
-        };
-        let (size, side) = match (family, offset) {
-            (NFPROTO_IPV4, 9) if length == 1 => return self.ip_protocol(following),
-            (NFPROTO_IPV4, 12) => (4, Side::Source),
-            (NFPROTO_IPV4, 16) => (4, Side::Destination),
-            (NFPROTO_IPV6, 8) => (16, Side::Source),
-            (NFPROTO_IPV6, 24) => (16, Side::Destination),
-            _ => return None,
-        };
+    fn network_header(&self, at: u32, length: u32, following: &[Instruction]) -> Option<Found> {
+        let family = self.network()?;
+        if (family, at, length) == (Family::V4, 9, 1) {
+            // `ip protocol`: how iptables said `-p` before it said `meta l4proto`.
+            let [Compare(operator, value), ..] = following else { return None };
+            return test(2, Match::Protocol(is(*operator)?, *value.first()?));
+        }
+        let side = [Side::Source, Side::Destination].into_iter().find(|side| offset(*side, family) == at)?;
+        let size = usize::from(family.bits()) / 8;
         let length = usize::try_from(length).ok().filter(|length| *length <= size)?;
-        let bits = |bytes: usize| u8::try_from(bytes * 8).ok();
         match following {
             [Bitwise(mask, flip), Compare(operator, value), ..] if length == size && zero(flip) => {
                 let network = IpNet::with_netmask(ip(value)?, ip(mask)?).ok()?;
-                Some((3, Some(Statement::Address(side, is(*operator)?, network))))
+                test(3, address(side, is(*operator)?, network))
             }
             [Compare(NFT_CMP_GTE, first), Compare(NFT_CMP_LTE, last), ..] if length == size => {
-                Some((3, Some(Statement::AddressRange(side, Is::Equal, ip(first)?, ip(last)?))))
+                test(3, Match::Range(side, Is::Equal, ip(first)?, ip(last)?))
             }
             [Range(NFT_RANGE_NEQ, first, last), ..] if length == size => {
-                Some((2, Some(Statement::AddressRange(side, Is::Different, ip(first)?, ip(last)?))))
+                test(2, Match::Range(side, Is::Different, ip(first)?, ip(last)?))
             }
             [Lookup(set, inverted), ..] if length == size => {
                 let is = if *inverted { Is::Different } else { Is::Equal };
-                Some((2, Some(Statement::AddressIn(side, is, set.clone()))))
+                test(2, Match::Set(side, is, set.as_str().into()))
             }
             [Compare(operator, value), ..] => {
                 let mut octets = value.clone();
                 octets.resize(size, 0);
-                let network = IpNet::new(ip(&octets)?, bits(length)?).ok()?;
-                Some((2, Some(Statement::Address(side, is(*operator)?, network))))
+                let network = IpNet::new(ip(&octets)?, u8::try_from(length * 8).ok()?).ok()?;
+                test(2, address(side, is(*operator)?, network))
             }
             _ => None,
         }
     }
+
+    /// The number of the network that a packet of vxlan has to carry.
+    fn vxlan(&self, following: &[Instruction]) -> Option<Found> {
+        let [Bitwise(mask, flip), Compare(NFT_CMP_EQ, value), ..] = following else { return None };
+        let [.., high, middle, low, _] = *value.first_chunk::<8>()?;
+        let vni = u32::from_be_bytes([0, high, middle, low]);
+        let plain = *mask == VXLAN_MASK && zero(flip) && *value == vxlan_header(vni);
+        let family = self.network()?;
+        plain.then_some((3, Some(Part::Match(Match::Vxlan(family, vni)))))
+    }
 }
 
-/// The number of the network that a packet of vxlan has to carry.
-fn vxlan(following: &[Instruction]) -> Option<Found> {
-    let [Bitwise(mask, flip), Compare(NFT_CMP_EQ, value), ..] = following else { return None };
-    let [.., high, middle, low, _] = *value.first_chunk::<8>()?;
-    let vni = u32::from_be_bytes([0, high, middle, low]);
-    let plain = *mask == VXLAN_MASK && zero(flip) && *value == vxlan_header(vni);
-    plain.then_some((3, Some(Statement::Vxlan(vni))))
+fn address(side: Side, is: Is, network: IpNet) -> Match {
+    match side {
+        Side::Source => Match::Source(is, network),
+        Side::Destination => Match::Destination(is, network),
+    }
 }
 
 fn dnat(address: IpAddr, following: &[Instruction]) -> Option<Found> {
     match following {
-        [Load(NFT_REG_2, port), Dnat { port: true, .. }, ..] => {
-            let port = u16::from_be_bytes(*port.first_chunk()?);
-            Some((3, Some(Statement::Dnat(address, Some(port)))))
+        [Load(NFT_REG_2, value), Dnat { port: true, .. }, ..] => {
+            act(3, Action::Dnat(address, Some(port(value)?)))
         }
-        [Dnat { port: false, .. }, ..] => Some((2, Some(Statement::Dnat(address, None)))),
+        [Dnat { port: false, .. }, ..] => act(2, Action::Dnat(address, None)),
         _ => None,
     }
-}
-
-fn chance(of: u32, following: &[Instruction]) -> Option<Found> {
-    let [ToNetworkOrder, Compare(NFT_CMP_LT, part), ..] = following else { return None };
-    Some((3, Some(Statement::Chance(u32::from_be_bytes(*part.first_chunk()?), of))))
 }
 
 /// The ports that masquerade may choose.
-fn masquerade_to(port: &[u8], following: &[Instruction]) -> Option<Found> {
-    let first = u16::from_be_bytes(*port.first_chunk()?);
+fn masquerade_to(value: &[u8], following: &[Instruction]) -> Option<Found> {
+    let first = port(value)?;
     let (taken, last, flags) = match following {
         [MasqueradeTo { flags, range: false }, ..] => (2, first, *flags),
-        [Load(NFT_REG_2, port), MasqueradeTo { flags, range: true }, ..] => {
-            (3, u16::from_be_bytes(*port.first_chunk()?), *flags)
-        }
+        [Load(NFT_REG_2, value), MasqueradeTo { flags, range: true }, ..] => (3, port(value)?, *flags),
         _ => return None,
     };
-    match masquerade(flags & !NF_NAT_RANGE_PROTO_SPECIFIED)? {
-        Statement::Masquerade(ports) => Some((taken, Some(Statement::MasqueradeTo(ports, first, last)))),
-        _ => None,
-    }
+    let source_ports = source_ports(flags & !NF_NAT_RANGE_PROTO_SPECIFIED)?;
+    act(taken, Action::Masquerade(source_ports, Some(PortRange { first, last })))
+}
+
+fn port(value: &[u8]) -> Option<u16> {
+    value.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
 }
 
 fn is(operator: u32) -> Option<Is> {
@@ -214,30 +232,29 @@ fn is(operator: u32) -> Option<Is> {
     }
 }
 
-fn masquerade(flags: u32) -> Option<Statement> {
+fn source_ports(flags: u32) -> Option<SourcePorts> {
     match flags {
-        0 => Some(Statement::Masquerade(SourcePorts::Kept)),
-        NF_NAT_RANGE_PROTO_RANDOM_FULLY => Some(Statement::Masquerade(SourcePorts::Randomised)),
+        0 => Some(SourcePorts::Kept),
+        NF_NAT_RANGE_PROTO_RANDOM_FULLY => Some(SourcePorts::Randomised),
         _ => None,
     }
 }
 
-fn verdict(code: i32, chain: Option<&str>) -> Option<Statement> {
-    let verdict = match (code, chain) {
-        (NF_ACCEPT, None) => Verdict::Accept,
-        (NF_DROP, None) => Verdict::Drop,
-        (NFT_RETURN, None) => Verdict::Return,
-        (NFT_JUMP, Some(chain)) => Verdict::Jump(chain.to_owned()),
-        (NFT_GOTO, Some(chain)) => Verdict::Goto(chain.to_owned()),
+fn verdict(code: i32, chain: Option<&str>) -> Option<Action> {
+    Some(match (code, chain) {
+        (NF_ACCEPT, None) => Action::Accept,
+        (NF_DROP, None) => Action::Drop,
+        (NFT_RETURN, None) => Action::Return,
+        (NFT_JUMP, Some(chain)) => Action::Jump(chain.into()),
+        (NFT_GOTO, Some(chain)) => Action::Goto(chain.into()),
         _ => return None,
-    };
-    Some(Statement::Verdict(verdict))
+    })
 }
 
 /// The name of a device: padded with zeros if it is whole, else the beginning of one.
-fn device(value: &[u8]) -> String {
+fn device(value: &[u8]) -> Box<str> {
     let name = crate::firewall::netfilter::text(value);
-    if value.len() == 16 { name } else { name + "*" }
+    if value.len() == 16 { name.into() } else { (name + "*").into() }
 }
 
 fn zero(bytes: &[u8]) -> bool {

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use flannel_plan::rules::role::{Base, Hook, Kind};
+use flannel_plan::rules::chain::{BaseChain, ChainType, Hook};
 use ipnet::IpNet;
 
-use super::{Family, Listed, Nft, NftError, Table, read_rule_of_any, request, says_absent, set};
+use super::object::{hook_of, type_of};
+use super::{Listed, Nft, NftError, Table, TableFamily, read_rule_of_any, request, says_absent, set};
 use crate::firewall::abi::*;
 use crate::firewall::netfilter::{be32, text};
 use crate::netlink::{Attributes, Outbox, Received};
@@ -35,7 +36,7 @@ pub struct ListedChain {
     /// Its name.
     pub name: String,
     /// Where packets come from; none if only others jump to it.
-    pub base: Option<Base>,
+    pub base: Option<BaseChain>,
 }
 
 /// A set of networks that is there.
@@ -78,7 +79,7 @@ impl Nft {
     }
 
     /// All tables of a family, everybody's, with all that is in them.
-    pub fn tables(&mut self, family: Family) -> Result<Vec<ListedTable>, NftError> {
+    pub fn tables(&mut self, family: TableFamily) -> Result<Vec<ListedTable>, NftError> {
         let failed = |why| NftError::List { what: "the tables".to_owned(), why };
         let heads = self.socket.dump(|| request(NFT_MSG_GETTABLE, family.number(), &[]), read_table);
         let heads = heads.map_err(failed)?;
@@ -98,7 +99,7 @@ impl Nft {
     }
 
     /// The chains of a family where the kernel translates addresses, by their tables.
-    pub fn nat_chains(&mut self, family: Family) -> Result<BTreeMap<String, Vec<String>>, NftError> {
+    pub fn nat_chains(&mut self, family: TableFamily) -> Result<BTreeMap<String, Vec<String>>, NftError> {
         let found = self.dumped(|| request(NFT_MSG_GETCHAIN, family.number(), &[]), read_nat_chain);
         let mut chains: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for (table, chain) in
@@ -112,7 +113,7 @@ impl Nft {
     /// What is made of the rules of a chain of anybody's table, in their order; each is dropped when it was read.
     pub fn read_rules<T>(
         &mut self,
-        family: Family,
+        family: TableFamily,
         (table, chain): (&str, &str),
         read: impl Fn(Listed) -> Option<T>,
     ) -> Result<Vec<T>, NftError> {
@@ -135,7 +136,7 @@ impl Nft {
     /// Adds the sets of a table.
     fn fill(
         &mut self,
-        family: Family,
+        family: TableFamily,
         Head { name, dormant, objects }: Head,
         chains: Vec<ListedChain>,
         rules: Vec<Listed>,
@@ -193,12 +194,12 @@ fn read_chain(message: &Received) -> Option<(String, ListedChain)> {
             NFTA_CHAIN_TABLE => table = Some(text(value)),
             NFTA_CHAIN_NAME => name = Some(text(value)),
             NFTA_CHAIN_HOOK => hook = read_hook(value),
-            NFTA_CHAIN_TYPE => kind = read_kind(&text(value)),
+            NFTA_CHAIN_TYPE => kind = type_of(&text(value)),
             NFTA_CHAIN_POLICY => policy = value.first_chunk().map_or(NF_ACCEPT, |it| i32::from_be_bytes(*it)),
             _ => {}
         }
     }
-    let base = hook.zip(kind).map(|((hook, priority), kind)| Base {
+    let base = hook.zip(kind).map(|((hook, priority), kind)| BaseChain {
         kind,
         hook,
         priority,
@@ -212,29 +213,13 @@ fn read_nat_chain(message: &Received) -> Option<(String, String)> {
     let (_, mut attributes) = message.split::<4>()?;
     attributes.find(|(attribute, _)| *attribute == NFTA_CHAIN_HOOK)?;
     let (table, chain) = read_chain(message)?;
-    chain.base.filter(|base| base.kind == Kind::Nat).map(|_| (table, chain.name))
+    chain.base.filter(|base| base.kind == ChainType::Nat).map(|_| (table, chain.name))
 }
 
 fn read_hook(bytes: &[u8]) -> Option<(Hook, i32)> {
     let find = |wanted| Attributes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
-    let hook = match be32(find(NFTA_HOOK_HOOKNUM)?)? {
-        0 => Hook::Prerouting,
-        1 => Hook::Input,
-        2 => Hook::Forward,
-        3 => Hook::Output,
-        4 => Hook::Postrouting,
-        _ => return None,
-    };
+    let hook = hook_of(be32(find(NFTA_HOOK_HOOKNUM)?)?)?;
     Some((hook, i32::from_be_bytes(*find(NFTA_HOOK_PRIORITY)?.first_chunk()?)))
-}
-
-fn read_kind(name: &str) -> Option<Kind> {
-    match name {
-        "filter" => Some(Kind::Filter),
-        "nat" => Some(Kind::Nat),
-        "route" => Some(Kind::Route),
-        _ => None,
-    }
 }
 
 #[derive(PartialEq, Eq)]

@@ -1,29 +1,41 @@
-//! Tables and chains: what they are called, and where packets meet them.
+//! Tables of nftables: what they are called, and the kernel's numbers of what a chain is.
 
 use std::fmt;
 
+use flannel_plan::family::Family;
+use flannel_plan::rules::chain::{ChainType, Hook};
+
 use crate::firewall::abi::{NFPROTO_BRIDGE, NFPROTO_INET, NFPROTO_IPV4, NFPROTO_IPV6};
 
-/// The packets that a table is about.
+/// The packets that a table of nftables is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Family {
+pub enum TableFamily {
     /// IPv4.
-    Ipv4,
+    Ip,
     /// IPv6.
-    Ipv6,
+    Ip6,
     /// Both.
     Inet,
     /// Frames that pass through a bridge.
     Bridge,
 }
 
-impl Family {
+impl TableFamily {
     pub(super) fn number(self) -> u8 {
         match self {
-            Self::Ipv4 => NFPROTO_IPV4,
-            Self::Ipv6 => NFPROTO_IPV6,
+            Self::Ip => NFPROTO_IPV4,
+            Self::Ip6 => NFPROTO_IPV6,
             Self::Inet => NFPROTO_INET,
             Self::Bridge => NFPROTO_BRIDGE,
+        }
+    }
+}
+
+impl From<Family> for TableFamily {
+    fn from(family: Family) -> Self {
+        match family {
+            Family::V4 => Self::Ip,
+            Family::V6 => Self::Ip6,
         }
     }
 }
@@ -32,125 +44,58 @@ impl Family {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Table {
     /// Its packets.
-    pub family: Family,
+    pub family: TableFamily,
     /// Its name.
     pub name: &'static str,
+}
+
+impl Table {
+    /// A table with packets of one family.
+    pub fn of(family: Family, name: &'static str) -> Self {
+        Self { family: family.into(), name }
+    }
 }
 
 impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let family = match self.family {
-            Family::Ipv4 => "ip",
-            Family::Ipv6 => "ip6",
-            Family::Inet => "inet",
-            Family::Bridge => "bridge",
+            TableFamily::Ip => "ip",
+            TableFamily::Ip6 => "ip6",
+            TableFamily::Inet => "inet",
+            TableFamily::Bridge => "bridge",
         };
         write!(f, "{family} {}", self.name)
     }
 }
 
-/// What a base chain may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Let through or not.
-    Filter,
-    /// Translate addresses.
-    Nat,
+/// The number of a family of packets.
+pub(super) fn nfproto(family: Family) -> u8 {
+    TableFamily::from(family).number()
 }
 
-impl Kind {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Filter => "filter",
-            Self::Nat => "nat",
-        }
-    }
+/// The family of packets of a number.
+pub(super) fn family_of(number: u8) -> Option<Family> {
+    Family::BOTH.into_iter().find(|family| nfproto(*family) == number)
 }
 
-/// Where on its way a packet meets a base chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hook {
-    /// It came in.
-    Prerouting,
-    /// It is for this host.
-    Input,
-    /// It is for another.
-    Forward,
-    /// It comes from this host.
-    Output,
-    /// It goes out.
-    Postrouting,
+const TYPES: [(ChainType, &str); 3] =
+    [(ChainType::Filter, "filter"), (ChainType::Nat, "nat"), (ChainType::Route, "route")];
+
+pub(super) fn type_name(wanted: ChainType) -> &'static str {
+    TYPES.iter().find(|(kind, _)| *kind == wanted).map_or("", |(_, name)| name)
 }
 
-impl Hook {
-    pub(super) fn number(self) -> u32 {
-        match self {
-            Self::Prerouting => 0,
-            Self::Input => 1,
-            Self::Forward => 2,
-            Self::Output => 3,
-            Self::Postrouting => 4,
-        }
-    }
+pub(super) fn type_of(wanted: &str) -> Option<ChainType> {
+    TYPES.iter().find(|(_, name)| *name == wanted).map(|(kind, _)| *kind)
 }
 
-/// What happens at the end of a base chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// The packet goes on.
-    Accept,
-    /// It is thrown away.
-    Drop,
+/// In the order of their numbers.
+const HOOKS: [Hook; 5] = [Hook::Prerouting, Hook::Input, Hook::Forward, Hook::Output, Hook::Postrouting];
+
+pub(super) fn hook_number(hook: Hook) -> u32 {
+    (0..).zip(HOOKS).find(|(_, it)| *it == hook).map_or(u32::MAX, |(number, _)| number)
 }
 
-impl Policy {
-    pub(super) fn number(self) -> u32 {
-        match self {
-            Self::Accept => 1,
-            Self::Drop => 0,
-        }
-    }
-}
-
-/// What makes a chain one that packets come to by themselves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BaseChain {
-    /// What it may do.
-    pub kind: Kind,
-    /// Where.
-    pub hook: Hook,
-    /// Its place among the others there: lower is earlier.
-    pub priority: i32,
-    /// What happens at its end.
-    pub policy: Policy,
-}
-
-/// A chain to be made.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Chain {
-    /// Its name.
-    pub name: String,
-    /// Its comment.
-    pub comment: Option<&'static str>,
-    /// Where packets come from; none if only others jump to it.
-    pub base: Option<BaseChain>,
-}
-
-impl Chain {
-    /// A chain that others jump to.
-    pub fn plain(name: impl Into<String>) -> Self {
-        Self { name: name.into(), comment: None, base: None }
-    }
-
-    /// A chain that packets come to by themselves, and leave at its end.
-    pub fn base(name: impl Into<String>, kind: Kind, hook: Hook, priority: i32) -> Self {
-        let base = BaseChain { kind, hook, priority, policy: Policy::Accept };
-        Self { name: name.into(), comment: None, base: Some(base) }
-    }
-
-    /// The same with a comment.
-    pub fn comment(mut self, comment: &'static str) -> Self {
-        self.comment = Some(comment);
-        self
-    }
+pub(super) fn hook_of(number: u32) -> Option<Hook> {
+    HOOKS.get(usize::try_from(number).ok()?).copied()
 }

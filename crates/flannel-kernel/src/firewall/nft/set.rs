@@ -6,28 +6,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 
-use super::{Family, Step, Table};
+use super::TableFamily;
 use crate::firewall::abi::*;
 use crate::firewall::netfilter::be32;
 use crate::netlink::{Attributes, Writer, ip};
 
 /// More of them would not fit into one attribute, which holds 64 KiB.
-const MOST_NETWORKS: usize = 400;
-
-/// The steps that make a set hold these networks and nothing else, whether it is there or not.
-pub fn fill_set(table: Table, name: &str, networks: &[IpNet]) -> Vec<Step> {
-    let name = name.to_owned();
-    let mut steps = vec![Step::AddSet(table, name.clone()), Step::FlushSet(table, name.clone())];
-    let parts = networks.chunks(MOST_NETWORKS);
-    steps.extend(parts.map(|part| Step::AddElements(table, name.clone(), part.to_vec())));
-    steps
-}
+pub(super) const MOST_NETWORKS: usize = 400;
 
 /// Writes a set that is to be made: its networks are its only keys.
-pub(super) fn write(message: &mut Writer, family: Family, name: &str) {
+pub(super) fn write(message: &mut Writer, family: TableFamily, name: &str) {
     let (kind, length): (u32, u32) = match family {
-        Family::Ipv6 => (TYPE_IP6ADDR, 16),
-        Family::Ipv4 | Family::Inet | Family::Bridge => (TYPE_IPADDR, 4),
+        TableFamily::Ip6 => (TYPE_IP6ADDR, 16),
+        TableFamily::Ip | TableFamily::Inet | TableFamily::Bridge => (TYPE_IPADDR, 4),
     };
     message.text(NFTA_SET_NAME, name);
     for (attribute, value) in [

@@ -1,186 +1,63 @@
 //! Changes to the firewall that are made all at once or not at all.
 //!
-//! A [`Transaction`] is a list of [`Step`]s in our words; `write` turns it into one batch for the kernel.
+//! A [`Transaction`] is a list of edits of tables; `write` spells it as one batch for the kernel.
 
 use std::fmt;
 
-use ipnet::IpNet;
+use flannel_plan::rules::chain::{BaseChain, Chain};
+use flannel_plan::rules::edit::Edit;
+use flannel_plan::rules::found::RuleName;
+use flannel_plan::rules::{Rule, RuleSet};
 
 use super::compile::compile;
-use super::statement::Rule;
-use super::{BaseChain, Chain, Family, Table, set, userdata};
+use super::object::{hook_number, type_name};
+use super::{Table, TableFamily, set, userdata};
 use crate::abi::{NLM_F_ACK, NLM_F_CREATE};
 use crate::firewall::abi::*;
 use crate::firewall::netfilter::header;
 use crate::netlink::{Outbox, Writer};
 
-/// One change.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
-    /// Make a table, if there is none, with a comment.
-    AddTable(Table, Option<&'static str>),
-    /// Let a table act that was dormant.
-    WakeTable(Table),
-    /// Make a chain, if there is none.
-    AddChain(Table, Chain),
-    /// Take all rules out of a chain.
-    FlushChain(Table, String),
-    /// Add a rule at the end of a chain.
-    AddRule(Table, String, Rule),
-    /// Add a rule at the beginning of a chain.
-    InsertRule(Table, String, Rule),
-    /// Take one rule out of a chain by its handle.
-    DeleteRule(Table, String, u64),
-    /// Make a set of networks, if there is none.
-    AddSet(Table, String),
-    /// Put networks into a set; none of them may overlap another one in it.
-    AddElements(Table, String, Vec<IpNet>),
-    /// Take all networks out of a set.
-    FlushSet(Table, String),
-    /// Remove a set that no rule uses.
-    DeleteSet(Table, String),
-    /// Remove a chain that is empty and that nothing jumps to.
-    DeleteChain(Table, String),
-    /// Remove a table with all that is in it.
-    DeleteTable(Table),
-}
-
-impl Step {
-    /// What is done, in a word.
-    pub fn verb(&self) -> &'static str {
-        match self {
-            Self::AddTable(..) | Self::AddChain(..) | Self::AddRule(..) | Self::InsertRule(..) => "add",
-            Self::AddSet(..) | Self::AddElements(..) => "add",
-            Self::WakeTable(_) => "wake",
-            Self::FlushChain(..) | Self::FlushSet(..) => "flush",
-            Self::DeleteRule(..) | Self::DeleteChain(..) | Self::DeleteTable(..) | Self::DeleteSet(..) => {
-                "delete"
-            }
-        }
-    }
-
-    /// Whether something is gone afterwards.
-    pub(super) fn removes(&self) -> bool {
-        !["add", "wake"].contains(&self.verb())
-    }
-
-    fn table(&self) -> Table {
-        match self {
-            Self::AddTable(table, _)
-            | Self::WakeTable(table)
-            | Self::AddSet(table, _)
-            | Self::AddElements(table, ..)
-            | Self::FlushSet(table, _)
-            | Self::DeleteSet(table, _)
-            | Self::AddChain(table, _)
-            | Self::FlushChain(table, _)
-            | Self::AddRule(table, ..)
-            | Self::InsertRule(table, ..)
-            | Self::DeleteRule(table, ..)
-            | Self::DeleteChain(table, _)
-            | Self::DeleteTable(table) => *table,
-        }
-    }
-
-    fn kind(&self) -> (u16, u16) {
-        match self {
-            Self::AddTable(..) => (NFT_MSG_NEWTABLE, NLM_F_CREATE),
-            Self::WakeTable(_) => (NFT_MSG_NEWTABLE, 0),
-            Self::AddSet(..) => (NFT_MSG_NEWSET, NLM_F_CREATE),
-            Self::AddElements(..) => (NFT_MSG_NEWSETELEM, NLM_F_CREATE),
-            Self::FlushSet(..) => (NFT_MSG_DELSETELEM, 0),
-            Self::DeleteSet(..) => (NFT_MSG_DELSET, 0),
-            Self::AddChain(..) => (NFT_MSG_NEWCHAIN, NLM_F_CREATE),
-            Self::AddRule(..) => (NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND),
-            Self::InsertRule(..) => (NFT_MSG_NEWRULE, NLM_F_CREATE),
-            Self::FlushChain(..) | Self::DeleteRule(..) => (NFT_MSG_DELRULE, 0),
-            Self::DeleteChain(..) => (NFT_MSG_DELCHAIN, 0),
-            Self::DeleteTable(..) => (NFT_MSG_DELTABLE, 0),
-        }
-    }
-
-    fn write(&self, outbox: &mut Outbox) {
-        let (kind, flags) = self.kind();
-        let table = self.table();
-        outbox.add(NFNL_SUBSYS_NFTABLES << 8 | kind, flags, |message| {
-            message.header(&header(table.family.number(), 0));
-            message.text(NFTA_TABLE_NAME, table.name); // the first attribute of chains and rules, too
-            self.write_inside(table.family, message);
-        });
-    }
-
-    fn write_inside(&self, family: Family, message: &mut Writer) {
-        match self {
-            Self::AddTable(_, Some(comment)) => {
-                message.attribute(NFTA_TABLE_USERDATA, &userdata::write(Some(comment), None));
-            }
-            Self::AddTable(_, None) | Self::DeleteTable(_) => {}
-            Self::WakeTable(_) => message.attribute(NFTA_TABLE_FLAGS, &0_u32.to_be_bytes()),
-            Self::AddSet(_, name) => set::write(message, family, name),
-            Self::AddElements(_, name, networks) => {
-                message.text(NFTA_SET_ELEM_LIST_SET, name);
-                set::write_elements(message, networks);
-            }
-            Self::FlushSet(_, name) => message.text(NFTA_SET_ELEM_LIST_SET, name),
-            Self::DeleteSet(_, name) => message.text(NFTA_SET_NAME, name),
-            Self::AddChain(_, chain) => write_chain(message, chain),
-            Self::DeleteChain(_, name) => message.text(NFTA_CHAIN_NAME, name),
-            Self::FlushChain(_, chain) => message.text(NFTA_RULE_CHAIN, chain),
-            Self::AddRule(_, chain, rule) | Self::InsertRule(_, chain, rule) => {
-                message.text(NFTA_RULE_CHAIN, chain);
-                write_rule(message, family, rule);
-            }
-            Self::DeleteRule(_, chain, handle) => {
-                message.text(NFTA_RULE_CHAIN, chain);
-                message.attribute(NFTA_RULE_HANDLE, &handle.to_be_bytes());
-            }
-        }
-    }
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let table = self.table();
-        match self {
-            Self::AddTable(..) | Self::DeleteTable(_) | Self::WakeTable(_) => write!(f, "table {table}"),
-            Self::AddSet(_, name)
-            | Self::AddElements(_, name, _)
-            | Self::FlushSet(_, name)
-            | Self::DeleteSet(_, name) => write!(f, "set {table} {name}"),
-            Self::AddChain(_, Chain { name, .. })
-            | Self::FlushChain(_, name)
-            | Self::DeleteChain(_, name) => {
-                write!(f, "chain {table} {name}")
-            }
-            Self::AddRule(_, chain, rule) | Self::InsertRule(_, chain, rule) => {
-                write!(f, "a rule in chain {table} {chain}")?;
-                rule.comment.as_ref().map_or(Ok(()), |comment| write!(f, " for {comment:?}"))
-            }
-            Self::DeleteRule(_, chain, handle) => write!(f, "rule {handle} in chain {table} {chain}"),
-        }
-    }
-}
-
 /// Changes that are made together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Transaction {
-    steps: Vec<Step>,
+    edits: Vec<(Table, Edit)>,
 }
 
 impl Transaction {
-    /// Adds a change.
-    pub fn push(&mut self, step: Step) {
-        self.steps.push(step);
+    /// Adds a change of a table.
+    pub fn push(&mut self, table: Table, edit: Edit) {
+        self.edits.push((table, edit));
     }
 
-    /// The changes in their order.
-    pub fn steps(&self) -> &[Step] {
-        &self.steps
+    /// Adds changes of a table.
+    pub fn extend(&mut self, table: Table, edits: impl IntoIterator<Item = Edit>) {
+        self.edits.extend(edits.into_iter().map(|edit| (table, edit)));
+    }
+
+    /// Adds another one behind it.
+    pub fn join(&mut self, other: Self) {
+        self.edits.extend(other.edits);
     }
 
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
+        self.edits.is_empty()
+    }
+
+    /// Whether something is gone afterwards.
+    pub(super) fn removes(&self) -> bool {
+        let keeps = |edit: &Edit| ["add", "wake"].contains(&verb(edit)) && !matches!(edit, Edit::PutSet(_));
+        !self.edits.iter().all(|(_, edit)| keeps(edit))
+    }
+
+    /// What the message at a place of the batch was to do, and to what.
+    pub(super) fn at(&self, place: usize) -> Option<(&'static str, String)> {
+        let mut outbox = Outbox::default();
+        let (table, edit) = self.edits.iter().find(|(table, edit)| {
+            write(&mut outbox, *table, edit);
+            outbox.len() > place
+        })?;
+        Some((verb(edit), Named(*table, edit).to_string()))
     }
 
     /// The batch for the kernel; refused if the firewall is not in this generation any more.
@@ -200,39 +77,134 @@ impl Transaction {
                 message.attribute(NFNL_BATCH_GENID, &generation.to_be_bytes());
             }
         });
-        for step in &self.steps {
-            step.write(&mut outbox);
-        }
+        self.edits.iter().for_each(|(table, edit)| write(&mut outbox, *table, edit));
         // Older kernels do not acknowledge the end of a batch; the last change in it they do, after the commit.
         outbox.flag_last(NLM_F_ACK);
         outbox
     }
 }
 
-impl Extend<Step> for Transaction {
-    fn extend<T: IntoIterator<Item = Step>>(&mut self, steps: T) {
-        self.steps.extend(steps);
+/// What is done, in a word.
+fn verb(edit: &Edit) -> &'static str {
+    match edit {
+        Edit::AddTable(_) | Edit::AddChain(_) | Edit::AppendRule(..) | Edit::InsertRules(..) => "add",
+        Edit::PutSet(_) => "add",
+        Edit::WakeTable => "wake",
+        Edit::RenewChain(_) | Edit::FlushChain(_) => "flush",
+        Edit::DeleteRule(..) | Edit::DeleteChain(_) | Edit::DeleteTable | Edit::DeleteSet(_) => "delete",
+    }
+}
+
+/// Writes an edit of a table: one message, or a few.
+fn write(outbox: &mut Outbox, table: Table, edit: &Edit) {
+    let mut send = |kind: u16, flags: u16, inside: &dyn Fn(&mut Writer)| {
+        outbox.add(NFNL_SUBSYS_NFTABLES << 8 | kind, flags, |message| {
+            message.header(&header(table.family.number(), 0));
+            message.text(NFTA_TABLE_NAME, table.name); // the first attribute of chains and rules, too
+            inside(message);
+        });
+    };
+    match edit {
+        Edit::AddTable(comment) => send(NFT_MSG_NEWTABLE, NLM_F_CREATE, &|message| {
+            if let Some(comment) = comment {
+                message.attribute(NFTA_TABLE_USERDATA, &userdata::write(Some(comment), None));
+            }
+        }),
+        Edit::WakeTable => send(NFT_MSG_NEWTABLE, 0, &|message| {
+            message.attribute(NFTA_TABLE_FLAGS, &0_u32.to_be_bytes());
+        }),
+        Edit::AddChain(chain) => send(NFT_MSG_NEWCHAIN, NLM_F_CREATE, &|it| write_chain(it, chain)),
+        Edit::RenewChain(chain) => {
+            send(NFT_MSG_NEWCHAIN, NLM_F_CREATE, &|it| write_chain(it, chain));
+            send(NFT_MSG_DELRULE, 0, &named(NFTA_RULE_CHAIN, &chain.name));
+        }
+        Edit::FlushChain(chain) => send(NFT_MSG_DELRULE, 0, &named(NFTA_RULE_CHAIN, chain)),
+        Edit::AppendRule(chain, rule) => send(NFT_MSG_NEWRULE, NLM_F_CREATE | NLM_F_APPEND, &|message| {
+            write_rule(message, table.family, chain, rule);
+        }),
+        // Each goes to the very front, so the first is put last.
+        Edit::InsertRules(chain, rules) => rules.iter().rev().for_each(|rule| {
+            send(NFT_MSG_NEWRULE, NLM_F_CREATE, &|it| write_rule(it, table.family, chain, rule));
+        }),
+        Edit::DeleteRule(chain, RuleName::Handle(handle)) => send(NFT_MSG_DELRULE, 0, &|message| {
+            message.text(NFTA_RULE_CHAIN, chain);
+            message.attribute(NFTA_RULE_HANDLE, &handle.to_be_bytes());
+        }),
+        Edit::PutSet(it) => write_set(&mut send, table.family, it),
+        Edit::DeleteChain(name) => send(NFT_MSG_DELCHAIN, 0, &named(NFTA_CHAIN_NAME, name)),
+        Edit::DeleteSet(name) => send(NFT_MSG_DELSET, 0, &named(NFTA_SET_NAME, name)),
+        Edit::DeleteTable => send(NFT_MSG_DELTABLE, 0, &|_| {}),
+        // What iptables names by its words is deleted by its programs.
+        Edit::DeleteRule(_, RuleName::Text(_)) => {}
+    }
+}
+
+/// Makes a set, or empties it, and fills it.
+fn write_set(send: &mut dyn FnMut(u16, u16, &dyn Fn(&mut Writer)), family: TableFamily, it: &RuleSet) {
+    send(NFT_MSG_NEWSET, NLM_F_CREATE, &|message| set::write(message, family, &it.name));
+    send(NFT_MSG_DELSETELEM, 0, &named(NFTA_SET_ELEM_LIST_SET, &it.name));
+    for part in it.networks.chunks(set::MOST_NETWORKS) {
+        send(NFT_MSG_NEWSETELEM, NLM_F_CREATE, &|message| {
+            message.text(NFTA_SET_ELEM_LIST_SET, &it.name);
+            set::write_elements(message, part);
+        });
+    }
+}
+
+/// What a message says that only has to name an object.
+fn named(attribute: u16, name: &str) -> impl Fn(&mut Writer) {
+    move |message| message.text(attribute, name)
+}
+
+/// The object of an edit.
+struct Named<'a>(Table, &'a Edit);
+
+impl fmt::Display for Named<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self(table, edit) = self;
+        let rule_of = |f: &mut fmt::Formatter<'_>, chain: &str, rule: Option<&Rule>| {
+            write!(f, "a rule in chain {table} {chain}")?;
+            let comment = rule.and_then(|rule| rule.comment.as_ref());
+            comment.map_or(Ok(()), |comment| write!(f, " for {comment:?}"))
+        };
+        match edit {
+            Edit::AddTable(_) | Edit::DeleteTable | Edit::WakeTable => write!(f, "table {table}"),
+            Edit::PutSet(set) => write!(f, "set {table} {}", set.name),
+            Edit::DeleteSet(name) => write!(f, "set {table} {name}"),
+            Edit::AddChain(Chain { name, .. })
+            | Edit::RenewChain(Chain { name, .. })
+            | Edit::FlushChain(name)
+            | Edit::DeleteChain(name) => write!(f, "chain {table} {name}"),
+            Edit::AppendRule(chain, rule) => rule_of(f, chain, Some(rule)),
+            Edit::InsertRules(chain, rules) => rule_of(f, chain, rules.first()),
+            Edit::DeleteRule(chain, RuleName::Handle(handle)) => {
+                write!(f, "rule {handle} in chain {table} {chain}")
+            }
+            Edit::DeleteRule(chain, RuleName::Text(_)) => rule_of(f, chain, None),
+        }
     }
 }
 
 fn write_chain(message: &mut Writer, chain: &Chain) {
     message.text(NFTA_CHAIN_NAME, &chain.name);
-    if let Some(BaseChain { kind, hook, priority, policy }) = chain.base {
+    if let Some(BaseChain { kind, hook, priority, accepts }) = chain.base {
+        let policy = if accepts { NF_ACCEPT } else { NF_DROP };
         message.nest(NFTA_CHAIN_HOOK, |inner| {
-            inner.attribute(NFTA_HOOK_HOOKNUM, &hook.number().to_be_bytes());
+            inner.attribute(NFTA_HOOK_HOOKNUM, &hook_number(hook).to_be_bytes());
             inner.attribute(NFTA_HOOK_PRIORITY, &priority.to_be_bytes());
         });
-        message.attribute(NFTA_CHAIN_POLICY, &policy.number().to_be_bytes());
-        message.text(NFTA_CHAIN_TYPE, kind.name());
+        message.attribute(NFTA_CHAIN_POLICY, &policy.to_be_bytes());
+        message.text(NFTA_CHAIN_TYPE, type_name(kind));
     }
     if let Some(comment) = &chain.comment {
         message.attribute(NFTA_CHAIN_USERDATA, &userdata::write(Some(comment), None));
     }
 }
 
-fn write_rule(message: &mut Writer, family: Family, rule: &Rule) {
+fn write_rule(message: &mut Writer, family: TableFamily, chain: &str, rule: &Rule) {
+    message.text(NFTA_RULE_CHAIN, chain);
     message.nest(NFTA_RULE_EXPRESSIONS, |list| {
-        for instruction in compile(family, &rule.statements) {
+        for instruction in compile(family, rule) {
             instruction.write(list);
         }
     });

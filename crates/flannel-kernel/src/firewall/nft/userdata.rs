@@ -29,13 +29,13 @@ pub(super) fn write(comment: Option<&str>, tag: Option<&str>) -> Vec<u8> {
 }
 
 /// Reads the comment and the tag.
-pub(super) fn read(mut bytes: &[u8]) -> (Option<String>, Option<String>) {
+pub(super) fn read(mut bytes: &[u8]) -> (Option<Box<str>>, Option<Box<str>>) {
     let (mut comment, mut tag) = (None, None);
     while let [kind, length, rest @ ..] = bytes {
         let Some((value, rest)) = rest.split_at_checked((*length).into()) else { break };
         match *kind {
-            NFTNL_UDATA_COMMENT => comment = Some(text(value)),
-            TAG => tag = Some(text(value)),
+            NFTNL_UDATA_COMMENT => comment = Some(text(value).into()),
+            TAG => tag = Some(text(value).into()),
             _ => {}
         }
         bytes = rest;
@@ -58,8 +58,8 @@ mod tests {
     fn what_is_written_is_read_back_and_unknown_kinds_are_skipped() {
         let long = "é".repeat(100);
         let cut = "é".repeat(64);
-        assert_eq!(read(&write(Some(&long), Some("me"))), (Some(cut), Some("me".to_owned())));
-        assert_eq!(read(b"\x01\x04abcd\x00\x02x\x00"), (Some("x".to_owned()), None));
+        assert_eq!(read(&write(Some(&long), Some("me"))), (Some(cut.into()), Some("me".into())));
+        assert_eq!(read(b"\x01\x04abcd\x00\x02x\x00"), (Some("x".into()), None));
         assert_eq!(read(b"\x00\x09cut"), (None, None));
     }
 }

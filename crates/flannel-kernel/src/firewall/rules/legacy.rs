@@ -3,11 +3,12 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
+use flannel_plan::family::Family;
 use flannel_plan::rules::System;
 use flannel_plan::rules::role::Role;
 
 use crate::NetlinkError;
-use crate::firewall::iptables::{Family, legacy_table};
+use crate::firewall::iptables::legacy_table;
 
 /// Where `struct ipt_entry` and `struct ip6t_entry` say how long they are, and where they count.
 struct Layout {
@@ -18,8 +19,8 @@ struct Layout {
 impl Layout {
     fn of(family: Family) -> Self {
         match family {
-            Family::Ipv4 => Self { next: 90, counters: 92..112 },
-            Family::Ipv6 => Self { next: 142, counters: 144..168 },
+            Family::V4 => Self { next: 90, counters: 92..112 },
+            Family::V6 => Self { next: 142, counters: 144..168 },
         }
     }
 }

@@ -3,18 +3,16 @@
 //! The kernel counts changes. While the count stays, nothing is read again.
 
 use flannel_plan::family::Family;
+use flannel_plan::rules::chain::{Chain, ChainType, Hook};
 use flannel_plan::rules::edit::{Edit, edits};
-use flannel_plan::rules::found::{FoundChain, FoundTable, RuleName};
-use flannel_plan::rules::observed::{RuleScope, tag};
-use flannel_plan::rules::role::{Role, comment_of_table, own_table};
+use flannel_plan::rules::found::{FoundChain, FoundTable};
+use flannel_plan::rules::observed::RuleScope;
+use flannel_plan::rules::role::{Role, own_table};
 use flannel_plan::rules::tools::Ability;
-use flannel_plan::rules::{System, TableId};
+use flannel_plan::rules::{Action, Is, Match, Rule, SourcePorts, System, TableId, UDP};
 
-use super::{RulesError, Wanted, convert};
-use crate::firewall::nft::{
-    self, Chain, Hook, Kind, Listed, Nft, NftError, Protocol, Rule, SourcePorts, Statement, Step, Table,
-    Transaction, fill_set,
-};
+use super::{RulesError, Wanted, listed};
+use crate::firewall::nft::{Listed, Nft, NftError, Table, TableFamily, Transaction};
 
 /// Somebody else may change rules all the time.
 const MOST_TRIES: usize = 5;
@@ -57,24 +55,18 @@ impl Native {
             Err(_) => return Some(Ability { random_ports: true }),
         };
         let table = own(Family::V4);
-        let masquerade = Rule::new([Statement::Masquerade(SourcePorts::Randomised)]);
-        let mut trial = Transaction::default();
-        trial.push(Step::AddTable(table, None));
-        trial.push(Step::AddChain(table, Chain::base("trial", Kind::Nat, Hook::Postrouting, 100)));
-        trial.push(Step::AddRule(table, "trial".to_owned(), masquerade));
+        let masquerade = Rule::new([], Action::masquerade(SourcePorts::Randomised));
+        let trial = trial(table, Chain::base("trial", ChainType::Nat, Hook::Postrouting, 100), masquerade);
         Some(Ability { random_ports: nft.would_commit(&trial).is_ok() })
     }
 
     /// Whether the kernel can keep packets from connection tracking by what they carry.
     pub(super) fn can_untrack(&mut self) -> bool {
         let table = own(Family::V4);
-        let port = Statement::DestinationPort(Protocol::UDP, nft::Is::Equal, 1);
-        let here = Statement::DestinationType(nft::Is::Equal, nft::LOCAL);
-        let mut trial = Transaction::default();
-        trial.push(Step::AddTable(table, None));
-        trial.push(Step::AddChain(table, Chain::base("trial", Kind::Filter, Hook::Prerouting, -300)));
-        let rule = Rule::new([port, Statement::Vxlan(1), here, Statement::NoTrack]);
-        trial.push(Step::AddRule(table, "trial".to_owned(), rule));
+        let mut matches = Match::port(UDP, 1).to_vec();
+        matches.extend([Match::Vxlan(Family::V4, 1), Match::DestinationLocal(Is::Equal)]);
+        let chain = Chain::base("trial", ChainType::Filter, Hook::Prerouting, -300);
+        let trial = trial(table, chain, Rule::new(matches, Action::Untrack));
         self.nft.as_mut().is_ok_and(|nft| nft.would_commit(&trial).is_ok())
     }
 
@@ -125,11 +117,11 @@ impl Native {
     ) -> Result<Vec<FoundTable>, RulesError> {
         let Ok(nft) = &mut self.nft else { return Ok(vec![]) };
         let mut tables = Vec::new();
-        for kind in [convert::family(family), nft::Family::Inet] {
-            let is_told = |name: &str| kind != nft::Family::Inet && told.iter().any(|told| **told == *name);
+        for kind in [family.into(), TableFamily::Inet] {
+            let is_told = |name: &str| kind != TableFamily::Inet && told.iter().any(|told| **told == *name);
             for listed in nft.tables(kind)?.into_iter().filter(|listed| !is_told(&listed.name)) {
                 let id = TableId { system: System::Nftables, family, name: listed.name.as_str().into() };
-                tables.push(convert::found(id, listed));
+                tables.push(listed::found(id, listed));
             }
         }
         Ok(tables)
@@ -151,8 +143,8 @@ impl Native {
             let rules = nft.rules(table, own)?;
             numbers.push(is_there.then(|| rules.iter().map(Listed::fingerprint).collect()));
             let leading = nft.rules(table, role.base_chain())?.into_iter().filter(|listed| {
-                let comment = listed.rule.any_comment();
-                listed.rule.target() == Some(own) || comment.as_deref() == Some(role.comment_of_rules())
+                let comment = listed.rule.comment.as_deref();
+                listed.rule.target() == Some(own) || comment == Some(role.comment_of_rules())
             });
             numbers.push(Some(leading.map(|listed| listed.fingerprint()).collect()));
         }
@@ -177,23 +169,19 @@ impl Native {
     }
 
     fn transaction(&self, scope: &RuleScope, id: &TableId, want: Wanted) -> Transaction {
-        let found = self.found(id);
-        let empty = FoundTable::empty(id.clone());
         let mut transaction = Transaction::default();
-        for edit in edits(scope, want, found) {
-            transaction.extend(steps(scope, found.unwrap_or(&empty), edit));
-        }
+        transaction.extend(table_of(id), edits(scope, want, self.found(id)));
         transaction
     }
 }
 
 fn own(family: Family) -> Table {
-    Table { family: convert::family(family), name: own_table(family) }
+    Table::of(family, own_table(family))
 }
 
 /// The table of iptables that a chain of ours is in.
 fn of_iptables(role: Role, family: Family) -> Table {
-    Table { family: convert::family(family), name: role.table_of_iptables() }
+    Table::of(family, role.table_of_iptables())
 }
 
 /// Reads again if somebody changed rules meanwhile, but not for ever; with the count of changes before the reading.
@@ -220,7 +208,7 @@ fn look_once(nft: &mut Nft, system: System) -> Result<Vec<FoundTable>, NftError>
     for family in Family::BOTH {
         let id = TableId { system: System::Nftables, family, name: own_table(family).into() };
         match nft.table(own(family), &Role::ALL.map(|role| role.chain(System::Nftables))) {
-            Ok(listed) => tables.extend(listed.map(|listed| convert::found(id, listed))),
+            Ok(listed) => tables.extend(listed.map(|listed| listed::found(id, listed))),
             Err(why) if why.says_there_is_none() => {} // a kernel without this family
             Err(why) => return Err(why),
         }
@@ -257,7 +245,7 @@ fn chains_left(nft: &mut Nft, role: Role, family: Family) -> Result<Vec<FoundCha
     let found = |name: &str, rules: Vec<Listed>| FoundChain {
         name: name.into(),
         base: None,
-        rules: rules.into_iter().map(|listed| convert::found_rule(listed, family)).collect(),
+        rules: rules.into_iter().map(listed::found_rule).collect(),
     };
     let mut chains = vec![found(role.base_chain(), nft.rules(table, role.base_chain())?)];
     if has_own {
@@ -276,37 +264,15 @@ fn chains_left(nft: &mut Nft, role: Role, family: Family) -> Result<Vec<FoundCha
 fn table_of(id: &TableId) -> Table {
     let of_iptables = Role::ALL.iter().map(|role| role.table_of_iptables()).find(|name| **name == *id.name);
     let name = of_iptables.filter(|_| id.system.is_iptables()).unwrap_or(own_table(id.family));
-    Table { family: convert::family(id.family), name }
+    Table::of(id.family, name)
 }
 
-/// An edit as steps of a transaction.
-fn steps(scope: &RuleScope, found: &FoundTable, edit: Edit) -> Vec<Step> {
-    let (id, table) = (&found.id, table_of(&found.id));
-    match edit {
-        Edit::MakeTable if found.dormant => vec![Step::WakeTable(table)],
-        Edit::MakeTable => vec![Step::AddTable(table, Some(comment_of_table(id.family)))],
-        Edit::MakeChain(role) => vec![Step::AddChain(table, convert::chain(role))],
-        Edit::PutSet(set) => fill_set(table, &set.name, &set.networks),
-        Edit::Delete { chain, at } => {
-            let rule = found.chain(&chain).and_then(|chain| chain.rules.get(at));
-            match rule.map(|rule| &rule.name) {
-                Some(RuleName::Handle(handle)) => vec![Step::DeleteRule(table, chain.into(), *handle)],
-                _ => vec![],
-            }
-        }
-        // Each goes to the very front, so the first is put last.
-        Edit::PutFirst(role, rules) => {
-            let tag = tag(&scope.instance);
-            let insert =
-                |rule| Step::InsertRule(table, role.chain(id.system).to_owned(), convert::rule(rule, &tag));
-            rules.iter().rev().map(insert).collect()
-        }
-        Edit::DropChain(role) => vec![Step::DeleteChain(table, role.chain(id.system).to_owned())],
-        Edit::DropSet(name) => vec![Step::DeleteSet(table, name.into())],
-        Edit::DropTable => vec![Step::DeleteTable(table)],
-        // Only the programs of iptables write jumps.
-        Edit::AddJump(_) => vec![],
-    }
+/// A rule in a chain of its own, to be tried and taken back.
+fn trial(table: Table, chain: Chain, rule: Rule) -> Transaction {
+    let mut trial = Transaction::default();
+    let append = Edit::AppendRule(chain.name.clone(), rule);
+    trial.extend(table, [Edit::AddTable(None), Edit::AddChain(chain), append]);
+    trial
 }
 
 #[cfg(test)]

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use flannel_plan::family::Family;
 use flannel_plan::rules::found::FoundTable;
 use flannel_plan::rules::iptables::{Saved, saved};
-use flannel_plan::rules::{Action, Is, Match, Rule, System};
+use flannel_plan::rules::{Action, Is, Match, Rule, System, UDP};
 
 use super::native::Native;
-use super::{RulesError, family_of, legacy};
+use super::{RulesError, legacy};
 use crate::firewall::iptables::{Iptables, IptablesError};
 
 /// How long a table that could not be read is taken for such without another try, while our rules stay the same.
@@ -52,12 +52,11 @@ enum Mark {
 impl Programs {
     /// Finds the programs by whatever name.
     pub(super) fn find(system: System, family: Family) -> Result<Self, RulesError> {
-        let of = family_of(family);
         let (found, name) = match (system, family) {
-            (System::IptablesLegacy, Family::V4) => (Iptables::find_legacy(of), "iptables-legacy"),
-            (System::IptablesLegacy, Family::V6) => (Iptables::find_legacy(of), "ip6tables-legacy"),
-            (_, Family::V4) => (Iptables::find_nft(of), "iptables-nft"),
-            (_, Family::V6) => (Iptables::find_nft(of), "ip6tables-nft"),
+            (System::IptablesLegacy, Family::V4) => (Iptables::find_legacy(family), "iptables-legacy"),
+            (System::IptablesLegacy, Family::V6) => (Iptables::find_legacy(family), "ip6tables-legacy"),
+            (_, Family::V4) => (Iptables::find_nft(family), "iptables-nft"),
+            (_, Family::V6) => (Iptables::find_nft(family), "ip6tables-nft"),
         };
         let iptables = found.ok_or(RulesError::NoProgram(name))?;
         Ok(Self { system, family, iptables, last: None })
@@ -105,12 +104,8 @@ impl Programs {
 
     /// Whether the program and the kernel know all parts of a rule for tunnel packets; none if it could not be tried.
     pub(super) fn can_untrack(&self) -> Option<bool> {
-        let matches = [
-            Match::Protocol(Is::Equal, 17),
-            Match::DestinationPort(Is::Equal, 1),
-            Match::DestinationLocal(Is::Equal),
-            Match::Vxlan(self.family, 1),
-        ];
+        let mut matches = Match::port(UDP, 1).to_vec();
+        matches.extend([Match::DestinationLocal(Is::Equal), Match::Vxlan(self.family, 1)]);
         let rule = Rule::new(matches, Action::Untrack).comment("trial");
         self.iptables.would_restore(&format!("*raw\n-A PREROUTING {rule}\nCOMMIT\n"), PATIENCE)
     }
@@ -130,9 +125,7 @@ pub(super) fn has_none(system: System, family: Family, native: &mut Native) -> R
 impl Mark {
     fn of(system: System, family: Family, native: &mut Native) -> Result<Self, RulesError> {
         Ok(match system {
-            System::IptablesLegacy => {
-                Self::Bytes(legacy::marks(family_of(family)).map_err(RulesError::Legacy)?)
-            }
+            System::IptablesLegacy => Self::Bytes(legacy::marks(family).map_err(RulesError::Legacy)?),
             _ => Self::Numbers(native.numbers(family)?),
         })
     }

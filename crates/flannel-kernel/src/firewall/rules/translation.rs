@@ -9,8 +9,8 @@ use flannel_plan::rules::translated::{Search, translation_of};
 use flannel_plan::rules::{System, TableId};
 
 use super::native::Native;
-use super::{RulesError, all_legacy, convert, family_of, legacy};
-use crate::firewall::nft::{self, Nft, NftError};
+use super::{RulesError, all_legacy, legacy, listed};
+use crate::firewall::nft::{Nft, NftError, TableFamily};
 
 /// What was found out about one port, and what it was read from.
 pub(super) struct Translation {
@@ -42,7 +42,7 @@ impl Translation {
             let found = native.nft().map(|nft| in_nftables(nft, self.family, self.port)).transpose()?;
             (self.generation, self.native) = (generation, found.flatten());
         }
-        let marks = legacy::marks(family_of(self.family)).map_err(RulesError::Legacy)?;
+        let marks = legacy::marks(self.family).map_err(RulesError::Legacy)?;
         if self.marks != marks {
             let found = translation_of(&all_legacy(self.family)?.tables, self.port);
             (self.marks, self.legacy) = (marks, found);
@@ -52,11 +52,11 @@ impl Translation {
 }
 
 fn in_nftables(nft: &mut Nft, family: Family, port: u16) -> Result<Option<Step>, NftError> {
-    for kind in [convert::family(family), nft::Family::Inet] {
+    for kind in [family.into(), TableFamily::Inet] {
         for (table, bases) in nft.nat_chains(kind)? {
             let mut search = Search::new(port, bases.into_iter().map(Into::into));
             while let Some(chain) = search.next_chain() {
-                let about = |rule| convert::found_rule_about(rule, family);
+                let about = |rule| listed::found_rule_about(rule, family);
                 let rules = nft.read_rules(kind, (&table, &chain), about)?;
                 if let Some((place, rule)) = search.read(&rules) {
                     let table = TableId { system: System::Nftables, family, name: table.into() };

@@ -4,15 +4,15 @@
 //! the program could not print is named, as it would look empty.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
 use super::write::{PROTOCOLS, quoted, vxlan};
 use crate::family::Family;
+use crate::rules::chain::{BaseChain, ChainType, Hook};
 use crate::rules::found::{FoundChain, FoundRule, FoundTable, RuleName};
-use crate::rules::role::{Base, Hook, Kind};
-use crate::rules::{Action, Is, Match, Rule, SourcePorts, System, TableId};
+use crate::rules::{Action, Is, Match, Rule, SetMark, Side, SourcePorts, System, TableId, ports};
 
 /// What is in the tables of one family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub fn saved(system: System, family: Family, output: &str) -> Result<Saved, CutO
     }
 }
 
-/// The flavour of nftables says in a comment that it cannot show a table, and fails nothing. Base chains that it does
+/// The flavour of nftables says in a comment that it cannot show a table, and fails nothing. BaseChain chains that it does
 /// not know are said likewise, but hide nothing else.
 fn unreadable(line: &str) -> Option<Box<str>> {
     let (name, rest) = line.strip_prefix("# Table `")?.split_once('\'')?;
@@ -77,7 +77,7 @@ impl Open {
         let line = counted.map_or(line, |(_, rest)| rest);
         if let Some(rest) = line.strip_prefix("-A ") {
             let (chain, text) = rest.split_once(' ').unwrap_or((rest, ""));
-            let found = FoundRule { rule: rule(text), tag: None, name: RuleName::Text(text.into()) };
+            let found = FoundRule { rule: rule(text), name: RuleName::Text(text.into()) };
             self.chain(chain).rules.push(found);
         }
     }
@@ -93,7 +93,7 @@ impl Open {
 }
 
 /// Where packets meet the chains of iptables itself; only those have a policy.
-fn base(table: &str, chain: &str, policy: &str) -> Option<Base> {
+fn base(table: &str, chain: &str, policy: &str) -> Option<BaseChain> {
     let hook = match chain {
         "PREROUTING" => Hook::Prerouting,
         "INPUT" => Hook::Input,
@@ -103,43 +103,37 @@ fn base(table: &str, chain: &str, policy: &str) -> Option<Base> {
         _ => return None,
     };
     let (kind, priority) = match (table, hook) {
-        ("nat", Hook::Prerouting | Hook::Output) => (Kind::Nat, -100),
-        ("nat", _) => (Kind::Nat, 100),
-        ("raw", _) => (Kind::Filter, -300),
-        ("mangle", Hook::Output) => (Kind::Route, -150),
-        ("mangle", _) => (Kind::Filter, -150),
-        ("security", _) => (Kind::Filter, 50),
-        _ => (Kind::Filter, 0),
+        ("nat", Hook::Prerouting | Hook::Output) => (ChainType::Nat, -100),
+        ("nat", _) => (ChainType::Nat, 100),
+        ("raw", _) => (ChainType::Filter, -300),
+        ("mangle", Hook::Output) => (ChainType::Route, -150),
+        ("mangle", _) => (ChainType::Filter, -150),
+        ("security", _) => (ChainType::Filter, 50),
+        _ => (ChainType::Filter, 0),
     };
-    (policy != "-").then_some(Base { kind, hook, priority, accepts: policy != "DROP" })
+    (policy != "-").then_some(BaseChain { kind, hook, priority, accepts: policy != "DROP" })
 }
 
 /// Reads what stands behind the chain in a line.
 pub fn rule(text: &str) -> Rule {
     let words = words(text);
-    let mut reader = Reader { words: &words, is: Is::Equal, matches: vec![], comment: None };
-    let mut action = Action::Nothing;
+    let mut reader = Reader { words: &words, is: Is::Equal, rule: Rule::new([], Action::Nothing) };
     while let Some(word) = reader.next() {
         match word {
             "!" => reader.is = Is::Different,
             "-m" => reader.module(),
-            "-j" => action = reader.target(),
-            "-g" => action = Action::Goto(reader.next().unwrap_or_default().into()),
+            "-j" => reader.target(),
+            "-g" => reader.rule.action = Action::Goto(reader.next().unwrap_or_default().into()),
             option => reader.option(option),
         }
     }
-    let rule = Rule::new(reader.matches, action);
-    match reader.comment {
-        Some(comment) => rule.comment(comment),
-        None => rule,
-    }
+    reader.rule
 }
 
 struct Reader<'a> {
     words: &'a [String],
     is: Is,
-    matches: Vec<Match>,
-    comment: Option<String>,
+    rule: Rule,
 }
 
 impl<'a> Reader<'a> {
@@ -165,7 +159,7 @@ impl<'a> Reader<'a> {
             "-p" => protocol(value).map(|number| Match::Protocol(is, number)),
             _ => None,
         };
-        self.matches.push(known.unwrap_or_else(|| other(is, &[option, value])));
+        self.rule.matches.push(known.unwrap_or_else(|| other(is, &[option, value])));
     }
 
     /// The options of a module reach to the next module, target or option of iptables itself.
@@ -184,35 +178,60 @@ impl<'a> Reader<'a> {
         }
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         match (name, &options[..]) {
-            ("comment", ["--comment", comment]) => self.comment = Some((*comment).to_owned()),
+            ("comment", ["--comment", comment]) => {
+                let before = self.rule.comment.replace((*comment).into());
+                self.rule.matches.extend(before.is_none().then_some(Match::Comment));
+            }
             (_, []) => {} // `-m udp` alone only repeats the protocol
-            _ => self.matches.push(
+            _ => self.rule.matches.push(
                 known_module(name, &options)
                     .unwrap_or_else(|| other(Is::Equal, &[&["-m", name], &options[..]].concat())),
             ),
         }
     }
 
-    fn target(&mut self) -> Action {
+    fn target(&mut self) {
         let name = self.next().unwrap_or_default();
         let options: Vec<&str> = std::mem::take(&mut self.words).iter().map(String::as_str).collect();
         let words = || {
             let words: Vec<String> = [name].iter().chain(&options).map(|word| quoted(word)).collect();
             Box::from(words.join(" "))
         };
-        match (name, &options[..]) {
+        self.rule.action = match (name, &options[..]) {
             ("ACCEPT", []) => Action::Accept,
             ("DROP", []) => Action::Drop,
             ("RETURN", []) => Action::Return,
-            ("MASQUERADE", []) => Action::Masquerade(SourcePorts::Kept),
-            ("MASQUERADE", ["--random-fully"]) => Action::Masquerade(SourcePorts::Randomised),
+            ("MASQUERADE", options) => masquerade(options).unwrap_or_else(|| Action::OtherSource(words())),
+            ("DNAT", ["--to-destination", to]) => dnat(to).unwrap_or_else(|| Action::Other(words())),
             ("NOTRACK", []) | ("CT", ["--notrack"]) => Action::Untrack,
-            ("MASQUERADE" | "SNAT" | "NETMAP", _) => Action::OtherSource(words()),
+            ("SNAT" | "NETMAP", _) => Action::OtherSource(words()),
+            ("MARK", ["--set-xmark", mark]) => {
+                self.rule.set_mark = masked(mark).map(|(value, mask)| SetMark { value, mask });
+                Action::Nothing
+            }
             ("LOG" | "NFLOG" | "MARK" | "CONNMARK" | "TRACE" | "TCPMSS", _) => Action::Nothing,
             (chain, []) if !is_extension(chain) => Action::Jump(chain.into()),
             _ => Action::Other(words()),
-        }
+        };
     }
+}
+
+fn masquerade(options: &[&str]) -> Option<Action> {
+    let (to_ports, options) = match options {
+        ["--to-ports", range, rest @ ..] => (Some(ports::range(range).ok()?), rest),
+        options => (None, options),
+    };
+    let source_ports = match options {
+        [] => SourcePorts::Kept,
+        ["--random-fully"] => SourcePorts::Randomised,
+        _ => return None,
+    };
+    Some(Action::Masquerade(source_ports, to_ports))
+}
+
+fn dnat(to: &str) -> Option<Action> {
+    let with_port = to.parse().map(|to: SocketAddr| Action::Dnat(to.ip(), Some(to.port())));
+    with_port.ok().or_else(|| Some(Action::Dnat(to.parse().ok()?, None)))
 }
 
 /// Targets of iptables that have no options to be known by.
@@ -226,19 +245,30 @@ fn known_module(name: &str, options: &[&str]) -> Option<Match> {
         rest => (Is::Equal, rest),
     };
     match (name, options) {
-        ("mark", ["--mark", mark]) => {
-            let (value, mask) =
-                mark.split_once('/').map_or((*mark, None), |(value, mask)| (value, Some(mask)));
-            let mask = mask.map_or(Some(u32::MAX), number)?;
-            Some(Match::Mark { is, value: number(value)?, mask })
-        }
+        ("mark", ["--mark", mark]) => masked(mark).map(|(value, mask)| Match::Mark { is, value, mask }),
         ("tcp" | "udp" | "sctp" | "dccp" | "udplite", ["--dport", port]) => {
             port.parse().ok().map(|port| Match::DestinationPort(is, port))
         }
         ("u32", ["--u32", test]) if is == Is::Equal => vxlan_network(test),
         ("addrtype", ["--dst-type", "LOCAL"]) => Some(Match::DestinationLocal(is)),
-        ("set", ["--match-set", set, "dst"]) => Some(Match::DestinationSet(is, (*set).into())),
+        ("set", ["--match-set", set, "src"]) => Some(Match::Set(Side::Source, is, (*set).into())),
+        ("set", ["--match-set", set, "dst"]) => Some(Match::Set(Side::Destination, is, (*set).into())),
+        ("multiport", ["--dports", list]) => {
+            let ranges = ports::ranges(&list.replace(':', "-")).ok()?;
+            Some(Match::DestinationPorts(is, ranges.into()))
+        }
+        ("statistic", ["--mode", "random", "--probability", chance]) if is == Is::Equal => {
+            chance.parse().ok().map(Match::chance_of_iptables)
+        }
         _ => None,
+    }
+}
+
+/// A value and a mask with a slash between; every bit counts if there is no mask.
+fn masked(text: &str) -> Option<(u32, u32)> {
+    match text.split_once('/') {
+        Some((value, mask)) => number(value).zip(number(mask)),
+        None => Some((number(text)?, u32::MAX)),
     }
 }
 

@@ -1,51 +1,80 @@
 //! A rule in the words of iptables, in the order in which `iptables-save` prints them.
 
+use std::net::SocketAddr;
+
 use ipnet::IpNet;
 
 use crate::family::Family;
-use crate::rules::{Action, Is, Match, Rule, SourcePorts};
+use crate::rules::ports::PortRange;
+use crate::rules::{Action, Is, Match, Rule, SetMark, Side, SourcePorts};
 
 /// What stands behind the chain in a line of `iptables-save`.
 pub fn text(rule: &Rule) -> String {
-    let mut matches: Vec<_> = rule.matches().iter().collect();
-    matches.sort_by_key(|it| rank(it));
-    let mut parts: Vec<String> = matches.into_iter().map(|it| one(rule, it)).collect();
-    parts.extend(rule.comment.as_ref().map(|comment| format!("-m comment --comment {}", quoted(comment))));
-    parts.extend(target(&rule.action));
-    parts.join(" ")
+    let (mut options, modules): (Vec<_>, Vec<_>) = rule.matches.iter().partition(|it| rank(it).is_some());
+    options.sort_by_key(|it| rank(it));
+    let said = rule.matches.contains(&Match::Comment);
+    let last = (!said).then_some(&Match::Comment);
+    let parts = options.into_iter().chain(modules).chain(last).filter_map(|it| one(rule, it));
+    parts.chain(target(rule)).collect::<Vec<_>>().join(" ")
 }
 
 /// Addresses, devices and the protocol are not part of any module, and stand first.
-fn rank(it: &Match) -> u8 {
+fn rank(it: &Match) -> Option<u8> {
     match it {
-        Match::Source(..) => 0,
-        Match::Destination(..) => 1,
-        Match::InLink(..) => 2,
-        Match::OutLink(..) => 3,
-        Match::Protocol(..) => 4,
-        Match::DestinationPort(..) => 5,
-        Match::DestinationSet(..) | Match::Mark { .. } | Match::DestinationLocal(_) => 6,
-        Match::Vxlan(..) | Match::Other(_) => 7,
+        Match::Source(..) => Some(0),
+        Match::Destination(..) => Some(1),
+        Match::InLink(..) => Some(2),
+        Match::OutLink(..) => Some(3),
+        Match::Protocol(..) => Some(4),
+        _ => None,
     }
 }
 
-fn one(rule: &Rule, it: &Match) -> String {
-    match it {
+fn one(rule: &Rule, it: &Match) -> Option<String> {
+    Some(match it {
         Match::Source(is, net) => format!("{}-s {}", not(*is), network(*net)),
         Match::Destination(is, net) => format!("{}-d {}", not(*is), network(*net)),
-        Match::DestinationSet(is, name) => format!("-m set {}--match-set {name} dst", not(*is)),
+        Match::Range(side, is, first, last) => {
+            format!("-m iprange {}--{}-range {first}-{last}", not(*is), side_name(*side))
+        }
+        Match::Set(side, is, name) => format!("-m set {}--match-set {name} {}", not(*is), side_name(*side)),
+        Match::EtherSource(is, mac) => format!("-m mac {}--mac-source {mac}", not(*is)),
         Match::InLink(is, name) => format!("{}-i {}", not(*is), name.replace('*', "+")),
         Match::OutLink(is, name) => format!("{}-o {}", not(*is), name.replace('*', "+")),
         Match::Protocol(is, number) => format!("{}-p {}", not(*is), protocol(*number)),
         Match::DestinationPort(is, port) => {
-            format!("-m {} {}--dport {port}", protocol(protocol_of(rule)), not(*is))
+            format!("-m {} {}--dport {port}", protocol(rule.protocol().unwrap_or_default()), not(*is))
         }
-        Match::Mark { is, value, mask: u32::MAX } => format!("-m mark {}--mark {value:#x}", not(*is)),
-        Match::Mark { is, value, mask } => format!("-m mark {}--mark {value:#x}/{mask:#x}", not(*is)),
+        Match::DestinationPorts(is, ports) => format!("-m multiport {}--dports {}", not(*is), list(ports)),
+        Match::Mark { is, value, mask } => format!("-m mark {}--mark {}", not(*is), masked(*value, *mask)),
+        Match::PacketType(is, kind) => format!("-m pkttype {}--pkt-type {kind}", not(*is)),
         Match::DestinationLocal(is) => format!("-m addrtype {}--dst-type LOCAL", not(*is)),
         Match::Vxlan(family, vni) => format!("-m u32 --u32 {}", quoted(&vxlan(*family, *vni))),
+        Match::Chance { part, of } => {
+            let chance = f64::from(*part) / f64::from(*of);
+            format!("-m statistic --mode random --probability {chance:.11}")
+        }
+        Match::Comment => format!("-m comment --comment {}", quoted(rule.comment.as_ref()?)),
+        Match::Expression(expression) => expression.label.to_string(),
         Match::Other(text) => text.to_string(),
+        Match::Family(..) | Match::Counter => return None,
+    })
+}
+
+fn side_name(side: Side) -> &'static str {
+    match side {
+        Side::Source => "src",
+        Side::Destination => "dst",
     }
+}
+
+fn list(ports: &[PortRange]) -> String {
+    let ranges: Vec<_> = ports.iter().map(|range| range.to_string().replace('-', ":")).collect();
+    ranges.join(",")
+}
+
+fn masked(value: u32, mask: u32) -> String {
+    if mask == u32::MAX { format!("{value:#x}") } else { format!("{value:#x}/{mask:#x}") }
 }
 
 /// What the first eight bytes of a vxlan packet are: a flag that says that the number is valid, and the number.
@@ -71,15 +100,6 @@ fn network(net: IpNet) -> String {
     net.trunc().to_string()
 }
 
-/// The protocol whose ports a rule is about.
-fn protocol_of(rule: &Rule) -> u8 {
-    let number = |it: &Match| match it {
-        Match::Protocol(Is::Equal, number) => Some(*number),
-        _ => None,
-    };
-    rule.matches().iter().find_map(number).unwrap_or_default()
-}
-
 pub(super) const PROTOCOLS: [(u8, &str); 7] =
     [(1, "icmp"), (6, "tcp"), (17, "udp"), (58, "ipv6-icmp"), (132, "sctp"), (136, "udplite"), (33, "dccp")];
 
@@ -88,23 +108,34 @@ fn protocol(number: u8) -> String {
     known.map_or_else(|| number.to_string(), |(_, name)| (*name).to_owned())
 }
 
-fn target(action: &Action) -> Option<String> {
-    Some(match action {
+fn target(rule: &Rule) -> Option<String> {
+    Some(match &rule.action {
         Action::Accept => "-j ACCEPT".to_owned(),
         Action::Drop => "-j DROP".to_owned(),
         Action::Return => "-j RETURN".to_owned(),
-        Action::Masquerade(SourcePorts::Kept) => "-j MASQUERADE".to_owned(),
-        Action::Masquerade(SourcePorts::Randomised) => "-j MASQUERADE --random-fully".to_owned(),
+        Action::Masquerade(source_ports, to_ports) => {
+            let to_ports = to_ports.map(|range| format!(" --to-ports {range}")).unwrap_or_default();
+            let random = if *source_ports == SourcePorts::Randomised { " --random-fully" } else { "" };
+            format!("-j MASQUERADE{to_ports}{random}")
+        }
+        Action::Dnat(address, None) => format!("-j DNAT --to-destination {address}"),
+        Action::Dnat(address, Some(port)) => {
+            format!("-j DNAT --to-destination {}", SocketAddr::new(*address, *port))
+        }
         Action::Untrack => "-j CT --notrack".to_owned(),
         Action::Jump(chain) => format!("-j {chain}"),
         Action::Goto(chain) => format!("-g {chain}"),
         Action::OtherSource(text) | Action::Other(text) => format!("-j {text}"),
-        Action::Nothing => return None,
+        Action::Expression(expression) => format!("-j {}", expression.label),
+        Action::Nothing => {
+            let SetMark { value, mask } = rule.set_mark?;
+            format!("-j MARK --set-xmark {value:#x}/{mask:#x}")
+        }
     })
 }
 
 /// A word as `iptables-restore` reads it: in quotes if it has to be.
-pub(super) fn quoted(word: &str) -> String {
+pub fn quoted(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_./:,!+@%=[]".contains(&byte);
     if !word.is_empty() && word.bytes().all(plain) {
         return word.to_owned();

@@ -2,10 +2,11 @@
 //! nftables by netlink, in legacy tables by one `iptables-restore`.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use flannel_kernel::firewall::iptables::{Family, Iptables, IptablesError, Saved, SavedRule, legacy_table};
-use flannel_kernel::firewall::nft::{Is, Nft, NftError, Protocol, Rule, Statement, Step, Table};
+use flannel_kernel::firewall::iptables::{Iptables, IptablesError, Saved, SavedRule, legacy_table, nat};
+use flannel_kernel::firewall::nft::{Nft, NftError, Table};
+use flannel_plan::family::Family;
+use flannel_plan::rules::edit::Edit;
 
 use super::rules::{DNAT, NAT, OWN, Script};
 use crate::error::CniError;
@@ -19,22 +20,22 @@ const ENTRIES: [(&str, &str); 2] = [(DNAT, OWN), ("CNI-HOSTPORT-SNAT", "CNI-SN-"
 /// What has to be deleted from the tables of iptables that lie in nftables.
 pub(in super::super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Leftovers, NftError> {
     let mut leftovers = Leftovers::default();
-    for family in Family::ALL {
-        let table = family.nat();
+    for family in Family::BOTH {
+        let table = nat(family);
         let mut chains = BTreeSet::new();
         for (entry, prefix) in ENTRIES {
             for listed in nft.rules(table, entry)? {
                 let Some(chain) = listed.rule.target().filter(|name| names::is_chain(prefix, name)) else {
                     continue;
                 };
-                let comment = listed.rule.any_comment().unwrap_or_default();
-                let is_meant = match meant.takes_chain(prefix, chain, &comment) {
+                let comment = listed.rule.comment.as_deref().unwrap_or_default();
+                let is_meant = match meant.takes_chain(prefix, chain, comment) {
                     Takes::Yes => true,
                     Takes::No => false,
                     Takes::IfItLeadsThere => meant.may_take(&chain_leads(nft, table, chain)?),
                 };
                 if is_meant {
-                    leftovers.steps.push(Step::DeleteRule(table, entry.to_owned(), listed.handle));
+                    leftovers.edits.push(table, listed.deletion());
                     chains.insert(chain.to_owned());
                 }
             }
@@ -47,16 +48,17 @@ pub(in super::super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Lef
         }
         for chain in chains {
             leftovers.udp.extend(chain_leads(nft, table, &chain)?.udp);
-            leftovers.steps.push(Step::FlushChain(table, chain.clone()));
-            leftovers.steps.push(Step::DeleteChain(table, chain));
+            let chain: Box<str> = chain.into();
+            leftovers.edits.extend(table, [Edit::FlushChain(chain.clone()), Edit::DeleteChain(chain)]);
         }
     }
     Ok(leftovers)
 }
 
 fn chain_leads(nft: &mut Nft, table: Table, chain: &str) -> Result<Leads, NftError> {
-    let rules = nft.rules(table, chain)?;
-    Ok(rules.iter().fold(Leads::default(), |sum, listed| leads(sum, table, &listed.rule)))
+    let mut leads = Leads::default();
+    nft.rules(table, chain)?.iter().for_each(|listed| leads.add(&listed.rule));
+    Ok(leads)
 }
 
 fn own_chain(meant: Meant<'_>, prefix: &str) -> Option<String> {
@@ -66,36 +68,9 @@ fn own_chain(meant: Meant<'_>, prefix: &str) -> Option<String> {
     }
 }
 
-/// Where a rule of iptables leads, in the bytes of its own matches and targets or in those of nftables.
-fn leads(mut leads: Leads, table: Table, rule: &Rule) -> Leads {
-    for statement in &rule.statements {
-        match (statement, statement.extension()) {
-            (Statement::Dnat(address, _), _) => leads.to.push(*address),
-            (Statement::DestinationPort(protocol, Is::Equal, port), _) => leads.port(*protocol, *port),
-            (_, Some((name, info))) if name == "DNAT" => leads.to.extend(translated(table, info)),
-            (_, Some((name, &[_, _, _, _, first, second, ..]))) if name == "tcp" || name == "udp" => {
-                let protocol = if name == "udp" { Protocol::UDP } else { Protocol::TCP };
-                leads.port(protocol, u16::from_ne_bytes([first, second]));
-            }
-            _ => {}
-        }
-    }
-    leads
-}
-
-/// The address in the bytes of a DNAT target: the first version holds a number of ranges in front, and only
-/// IPv4.
-fn translated(table: Table, info: &[u8]) -> Option<IpAddr> {
-    let start = if info.len() < 40 { 8 } else { 4 };
-    if table == Family::Ipv4.nat() {
-        return info.get(start..)?.first_chunk::<4>().map(|octets| Ipv4Addr::from(*octets).into());
-    }
-    info.get(start..)?.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets).into())
-}
-
 /// Deletes what is left in the tables of legacy iptables, if they hold anything that is meant.
 pub(in super::super) fn clean_legacy(meant: Meant<'_>) -> Result<(), CniError> {
-    for family in Family::ALL {
+    for family in Family::BOTH {
         // A table that cannot be read is one of a kernel or a host that has none of ours.
         let Ok(Some(table)) = legacy_table(family, NAT) else { continue };
         if !may_hold(&table, meant) {

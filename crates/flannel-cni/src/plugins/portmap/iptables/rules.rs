@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use flannel_kernel::firewall::iptables::{Family, Saved, quoted};
+use flannel_kernel::firewall::iptables::{Saved, quoted};
+use flannel_plan::family::Family;
 use ipnet::IpNet;
 
 use crate::error::CniError;
 use crate::firewall::names;
-use crate::plugins::portmap::config::{self, Config, Mapping, Mark};
+use crate::plugins::portmap::config::{Config, Mapping, Mark, localhost};
 use crate::request::Request;
 
 pub(super) const NAT: &str = "nat";
@@ -44,15 +45,12 @@ impl Plan {
     pub(super) fn new(request: &Request, config: &Config, address: IpNet) -> Result<Self, CniError> {
         let chain = names::chain(OWN, &request.network, &request.container_id);
         let mut rules = Vec::new();
-        let family = config::Family::of(address.addr());
+        let family = Family::of_net(address);
         for mapping in config.mappings.iter().filter(|mapping| mapping.host_ip.concerns(family)) {
             rules.extend(mapping_rules(config, mapping, address)?);
         }
         Ok(Self {
-            family: match family {
-                config::Family::Ipv4 => Family::Ipv4,
-                config::Family::Ipv6 => Family::Ipv6,
-            },
+            family,
             mark: match config.mark {
                 Mark::Bit(bit) if config.snat => Some(bit),
                 Mark::Bit(_) | Mark::Chain(_) => None,
@@ -149,8 +147,8 @@ fn mapping_rules(config: &Config, mapping: &Mapping, address: IpNet) -> Result<V
     if config.snat {
         // Every container of the network, not only this one: its answer would not pass the host.
         rules.push(rule((!config.masquerade_all).then(|| address.trunc()), &[target]));
-        let localhost = config::Family::of(address.addr()).localhost().filter(|_| !config.masquerade_all);
-        rules.extend(localhost.map(|localhost| rule(Some(localhost.into()), &[target])));
+        let host = localhost(Family::of_net(address)).filter(|_| !config.masquerade_all);
+        rules.extend(host.map(|host| rule(Some(host.into()), &[target])));
     }
     let destination = match address.addr() {
         IpAddr::V4(ip) => format!("{ip}:{}", mapping.container_port),
@@ -160,7 +158,7 @@ fn mapping_rules(config: &Config, mapping: &Mapping, address: IpNet) -> Result<V
     Ok(rules)
 }
 
-fn entries(request: &Request, config: &Config, family: config::Family, chain: &str) -> Vec<Words> {
+fn entries(request: &Request, config: &Config, family: Family, chain: &str) -> Vec<Words> {
     let comment = comment(&request.network, &request.container_id);
     let mut transports: Vec<_> = config.mappings.iter().map(|mapping| mapping.transport.name).collect();
     transports.sort_unstable();

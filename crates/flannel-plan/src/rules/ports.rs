@@ -25,6 +25,11 @@ pub enum PortsFault {
 }
 
 impl PortRange {
+    /// Whether a port is one of them.
+    pub fn contains(self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+
     /// How many there are.
     pub fn size(self) -> u32 {
         u32::from(self.last.saturating_sub(self.first)) + 1
@@ -45,7 +50,8 @@ pub fn ranges(text: &str) -> Result<Vec<PortRange>, PortsFault> {
     if text.is_empty() { Ok(Vec::new()) } else { text.split(',').map(range).collect() }
 }
 
-fn range(text: &str) -> Result<PortRange, PortsFault> {
+/// Reads one port, or two with a dash between.
+pub fn range(text: &str) -> Result<PortRange, PortsFault> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port > 0);
     match port(first).zip(port(last)) {
