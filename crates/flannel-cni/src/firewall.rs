@@ -3,12 +3,14 @@
 
 pub(crate) mod backend;
 pub(crate) mod names;
+mod nat_table;
 mod turn;
 
 use flannel_kernel::firewall::iptables::IptablesError;
 use flannel_kernel::firewall::nft::{Nft, NftError, Transaction};
 
 use crate::error::CniError;
+pub(crate) use nat_table::{NAT, NatTable, clean_legacy, holds, in_nft, observe, restore, without_chains};
 pub(crate) use turn::in_turn;
 
 /// How often a change is tried when others change the same objects.

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 use crate::error::CniError;
 use crate::firewall::backend::Backend;
-use crate::firewall::{delete, failure};
+use crate::firewall::{NatTable, clean_legacy, delete, failure, in_nft};
 use crate::request::Request;
 
 /// What is to be deleted.
@@ -48,10 +48,15 @@ pub fn gc(request: &Request, valid: &[(&str, &str)]) -> Result<(), CniError> {
 /// Removes in one transaction what lies in nftables, that of iptables too, and by its program what does not.
 fn clean(meant: Meant<'_>) -> Result<(), CniError> {
     let by_netlink = delete(|nft| {
-        let mut steps = nftables::leftovers(nft, meant)?;
-        steps.join(iptables::leftovers(nft, meant)?);
-        Ok(steps)
+        let mut edits = nftables::leftovers(nft, meant)?;
+        edits.join(in_nft(nft, |table, family| iptables::leftovers(table, family, meant))?);
+        Ok(edits)
     });
-    let by_netlink = by_netlink.map_err(|why| failure("cannot remove masquerading", &why));
-    by_netlink.and(iptables::clean_legacy(meant))
+    let what = "cannot remove masquerading";
+    let by_program = |table: &mut NatTable<'_>, family| iptables::leftovers(table, family, meant);
+    by_netlink.map_err(|why| failure(what, &why)).and(clean_legacy(
+        what,
+        |table| iptables::may_hold(table, meant),
+        by_program,
+    ))
 }

@@ -20,7 +20,7 @@ use self::config::{Config, Transport, container_addresses, host_ports};
 use self::owner::{Meant, Owner};
 use crate::error::{CniError, code};
 use crate::firewall::backend::Backend;
-use crate::firewall::{delete, failure};
+use crate::firewall::{NatTable, clean_legacy, delete, failure, in_nft};
 use crate::request::Request;
 use crate::result::Attachment;
 
@@ -133,11 +133,13 @@ fn let_localhost_in(addresses: &[IpNet]) -> Result<(), CniError> {
 fn clean(meant: Meant<'_>) -> (Result<(), CniError>, Vec<u16>) {
     let mut udp = Vec::new();
     let by_netlink = delete(|nft| {
-        let mut leftovers = nftables::leftovers(nft, meant)?;
-        leftovers.join(iptables::leftovers(nft, meant)?);
-        udp.append(&mut leftovers.udp);
-        Ok(leftovers.edits)
+        let mut edits = nftables::leftovers(nft, meant, &mut udp)?;
+        edits.join(in_nft(nft, |table, _| iptables::leftovers(table, meant, &mut udp))?);
+        Ok(edits)
     });
     let by_netlink = by_netlink.map_err(|why| failure("error deleting nftables rules", &why));
-    (by_netlink.and(iptables::clean_legacy(meant)), udp)
+    let by_program = |table: &mut NatTable<'_>, _| iptables::leftovers(table, meant, &mut udp);
+    let legacy =
+        clean_legacy("could not teardown dnat", |table| iptables::may_hold(table, meant), by_program);
+    (by_netlink.and(legacy), udp)
 }

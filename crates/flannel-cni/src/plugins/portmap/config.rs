@@ -101,7 +101,7 @@ impl HostIp {
 
 /// Who marks packets that are to be masqueraded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum MarkedBy {
     /// We do, with one bit.
     Bit(u32),
     /// A chain of somebody else.
@@ -115,7 +115,7 @@ pub(super) struct Config {
     pub(super) backend: Option<Backend>,
     pub(super) snat: bool,
     pub(super) masquerade_all: bool,
-    pub(super) mark: Mark,
+    pub(super) mark: MarkedBy,
     pub(super) conditions_v4: Vec<String>,
     pub(super) conditions_v6: Vec<String>,
     pub(super) mappings: Vec<Mapping>,
@@ -178,7 +178,7 @@ impl Config {
 
     fn options_of(&self, backend: Backend) -> Vec<&'static str> {
         let mut options = Vec::new();
-        if backend == Backend::Iptables && matches!(self.mark, Mark::Chain(_)) {
+        if backend == Backend::Iptables && matches!(self.mark, MarkedBy::Chain(_)) {
             options.push("externalSetMarkChain");
         }
         for (name, conditions) in
@@ -200,16 +200,16 @@ fn backend_of(conditions: &[String]) -> Option<Backend> {
     }
 }
 
-fn mark(object: Object<'_>) -> Result<Mark, CniError> {
+fn mark(object: Object<'_>) -> Result<MarkedBy, CniError> {
     let bit = object.number("markMasqBit")?;
     if let Some(chain) = object.text("externalSetMarkChain")? {
         return match bit {
             Some(_) => Err(CniError::internal("Cannot specify externalSetMarkChain and markMasqBit")),
-            None => Ok(Mark::Chain(chain.to_owned())),
+            None => Ok(MarkedBy::Chain(chain.to_owned())),
         };
     }
     match u32::try_from(bit.unwrap_or(DEFAULT_MARK_BIT)) {
-        Ok(bit) if bit < 32 => Ok(Mark::Bit(1 << bit)),
+        Ok(bit) if bit < 32 => Ok(MarkedBy::Bit(1 << bit)),
         _ => Err(CniError::internal("MasqMarkBit must be between 0 and 31")),
     }
 }

@@ -7,18 +7,19 @@
 mod leftovers;
 mod rules;
 
-use flannel_kernel::firewall::iptables::{Flavour, Iptables, IptablesError, Saved, nat};
+use flannel_kernel::firewall::iptables::{Flavour, Iptables, IptablesError, nat};
 use flannel_kernel::firewall::nft::{Nft, NftError};
 use flannel_plan::family::Family;
+use flannel_plan::rules::iptables::{text, words};
 use flannel_plan::rules::{Is, Match, Rule, SetMark};
 use ipnet::IpNet;
 
-pub(super) use leftovers::{clean_legacy, leftovers};
+pub(super) use leftovers::{leftovers, may_hold};
 
-use self::rules::{DNAT, MASQ, NAT, Plan, SETMARK, Words, normal};
+use self::rules::{DNAT, MASQ, Plan, SETMARK, as_saved, rules};
 use super::config::Config;
 use crate::error::CniError;
-use crate::firewall::again;
+use crate::firewall::{NAT, again, observe, restore};
 use crate::request::Request;
 
 /// Makes the rules of a container; made again, they are the same.
@@ -28,8 +29,8 @@ pub(super) fn set_up(request: &Request, config: &Config, addresses: &[IpNet]) ->
         let iptables = find(plan.family)?;
         let made = again(|| {
             let is_quick = iptables.flavour() == Flavour::Nftables && is_prepared(&plan).unwrap_or(false);
-            let script = if is_quick { plan.own_script() } else { plan.script(&iptables.save(NAT)?) };
-            iptables.restore(&script)
+            let edits = if is_quick { plan.own_edits() } else { plan.edits(&observe(&iptables)?) };
+            restore(&iptables, &edits)
         });
         made.map_err(|why| CniError::internal(format!("unable to setup DNAT: {why}")))?;
     }
@@ -41,14 +42,14 @@ pub(super) fn check(request: &Request, config: &Config, addresses: &[IpNet]) -> 
     for address in addresses {
         let plan = Plan::new(request, config, *address)?;
         let iptables = find(plan.family)?;
-        let words = match plan.family {
+        let what = match plan.family {
             Family::V4 => "could not check ipv4 dnat",
             Family::V6 => "could not check ipv6 dnat",
         };
-        let failed = |why: IptablesError| CniError::internal(format!("{words}: {why}"));
-        let saved = iptables.save(NAT).map_err(failed)?;
-        if !saved.has_chain(&plan.chain) {
-            let text = format!("{words}: chain {} not found in iptables table {NAT}", plan.chain);
+        let failed = |why: IptablesError| CniError::internal(format!("{what}: {why}"));
+        let found = observe(&iptables).map_err(failed)?;
+        if found.chain(&plan.chain).is_none() {
+            let text = format!("{what}: chain {} not found in iptables table {NAT}", plan.chain);
             return Err(CniError::internal(text));
         }
         let conditions = config.conditions(plan.family);
@@ -56,21 +57,20 @@ pub(super) fn check(request: &Request, config: &Config, addresses: &[IpNet]) -> 
             // How iptables writes a condition of its user we do not know; it does.
             let by_program = chain == DNAT && !conditions.is_empty();
             let is_there = if by_program {
-                iptables.has_rule(NAT, chain, rule).map_err(failed)?
+                iptables.has_rule(NAT, chain, &words(&text(rule))).map_err(failed)?
             } else {
-                has_rule(&saved, chain, rule)
+                rules(&found, chain).iter().any(|found| found.rule == as_saved(rule))
             };
             if !is_there {
-                let text = format!("{words}: rule {rule:?} in chain {chain} not found in table {NAT}");
+                let text = format!(
+                    "{what}: rule {:?} in chain {chain} not found in table {NAT}",
+                    words(&text(rule))
+                );
                 return Err(CniError::internal(text));
             }
         }
     }
     Ok(())
-}
-
-fn has_rule(saved: &Saved, chain: &str, rule: &Words) -> bool {
-    saved.of_chain(chain).any(|found| normal(&found.words()) == normal(rule))
 }
 
 fn find(family: Family) -> Result<Iptables, CniError> {

@@ -13,8 +13,8 @@ use flannel_plan::rules::{Action, Is, Match, Rule, SourcePorts};
 use ipnet::IpNet;
 
 use super::conditions::{self, Conditions};
-use super::config::{Config, Mapping, Mark, localhost};
-use super::owner::{Leads, Leftovers, Meant, Owner, comment_of};
+use super::config::{Config, Mapping, MarkedBy, localhost};
+use super::owner::{Leads, Meant, Owner, comment_of};
 use crate::error::CniError;
 use crate::firewall::{change, failure, in_turn, names};
 use crate::request::Request;
@@ -170,7 +170,7 @@ fn mapping_rule(config: &Config, mapping: &Mapping, address: IpAddr) -> Result<R
     matches.extend(Match::port(mapping.transport.protocol, mapping.host_port));
     let rule = Rule::new(matches, Action::Dnat(address, Some(mapping.container_port)));
     Ok(match config.mark {
-        Mark::Bit(bit) if config.snat && config.masquerade_all => rule.set_mark(bit, bit),
+        MarkedBy::Bit(bit) if config.snat && config.masquerade_all => rule.set_mark(bit, bit),
         _ => rule,
     })
 }
@@ -182,7 +182,7 @@ fn masquerade_rules(config: &Config, address: IpAddr) -> Vec<Rule> {
     let masquerade = |matches: [Match; 2]| Rule::new(matches, Action::masquerade(SourcePorts::Kept));
     let mut rules = vec![masquerade([Match::source(address), to()])];
     rules.extend(localhost(Family::of(address)).map(|host| masquerade([Match::source(host), to()])));
-    if let (true, Mark::Bit(bit)) = (config.masquerade_all, &config.mark) {
+    if let (true, MarkedBy::Bit(bit)) = (config.masquerade_all, &config.mark) {
         let marked = Match::Mark { is: Is::Equal, value: *bit, mask: *bit };
         rules.push(masquerade([to(), marked]));
     }
@@ -217,16 +217,20 @@ fn leads(rule: &Rule) -> Leads {
     leads
 }
 
-/// What has to be deleted.
-pub(super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Leftovers, NftError> {
-    let mut leftovers = Leftovers::default();
+/// What has to be deleted; the host's ports of UDP that are mapped there still are added to a list.
+pub(super) fn leftovers(
+    nft: &mut Nft,
+    meant: Meant<'_>,
+    udp: &mut Vec<u16>,
+) -> Result<Transaction, NftError> {
+    let mut transaction = Transaction::default();
     for table in Family::BOTH.map(|family| Table::of(family, TABLE)) {
         for listed in nft.all_rules(table)?.iter().filter(|listed| is_meant(meant, listed)) {
-            leftovers.edits.push(table, listed.deletion());
-            leftovers.udp.extend(leads(&listed.rule).udp);
+            transaction.push(table, listed.deletion());
+            udp.extend(leads(&listed.rule).udp);
         }
     }
-    Ok(leftovers)
+    Ok(transaction)
 }
 
 /// Are the rules of a container there, and does anything lead to them?

@@ -6,7 +6,6 @@
 
 use std::net::IpAddr;
 
-use flannel_kernel::firewall::nft::Transaction;
 use flannel_plan::rules::{Action, Is, Match, Rule, UDP};
 
 use super::config::{container_addresses, host_ports};
@@ -86,21 +85,6 @@ pub(super) enum Takes {
     No,
     /// It names our container and another network: ours by an older name, or that of another interface.
     IfItLeadsThere,
-}
-
-/// What has to be deleted, and the host's ports of UDP that lead there still.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Leftovers {
-    pub(super) edits: Transaction,
-    pub(super) udp: Vec<u16>,
-}
-
-impl Leftovers {
-    /// Adds others.
-    pub(super) fn join(&mut self, mut others: Self) {
-        self.edits.join(others.edits);
-        self.udp.append(&mut others.udp);
-    }
 }
 
 /// What a rule tells about where it leads.

@@ -1,18 +1,18 @@
-//! The chains and rules of a container for one family, as words for iptables, and the script that makes them.
+//! The chains and rules of a container for one family, and the edits that make them.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
-
-use flannel_kernel::firewall::iptables::{Saved, quoted};
 use flannel_plan::family::Family;
+use flannel_plan::rules::chain::Chain;
+use flannel_plan::rules::edit::Edit;
+use flannel_plan::rules::found::{FoundRule, FoundTable};
+use flannel_plan::rules::ports::PortRange;
+use flannel_plan::rules::{Action, Is, Match, Rule, SourcePorts, iptables};
 use ipnet::IpNet;
 
 use crate::error::CniError;
 use crate::firewall::names;
-use crate::plugins::portmap::config::{Config, Mapping, Mark, localhost};
+use crate::plugins::portmap::config::{Config, Mapping, MarkedBy, localhost};
 use crate::request::Request;
 
-pub(super) const NAT: &str = "nat";
 /// What every packet for this host goes through.
 pub(super) const DNAT: &str = "CNI-HOSTPORT-DNAT";
 /// What marks packets that are to be masqueraded.
@@ -23,245 +23,165 @@ pub(super) const MASQ: &str = "CNI-HOSTPORT-MASQ";
 pub(super) const OWN: &str = "CNI-DN-";
 /// The match `multiport` takes no more.
 const MOST_PORTS: usize = 15;
+/// What iptables keeps of a comment.
 const LONGEST_COMMENT: usize = 255;
-
-/// A rule, word by word, without its chain.
-pub(super) type Words = Vec<String>;
 
 /// What should be there for one address of a container.
 pub(super) struct Plan {
     pub(super) family: Family,
     /// The container's chain.
-    pub(super) chain: String,
+    pub(super) chain: Box<str>,
     /// The bit that marks packets, if we do that.
     pub(super) mark: Option<u32>,
     /// The rules of the container's chain.
-    rules: Vec<Words>,
-    /// The rules that lead to it.
-    entries: Vec<Words>,
+    rules: Vec<Rule>,
+    /// The rules that jump to it.
+    jumps: Vec<Rule>,
 }
 
 impl Plan {
     pub(super) fn new(request: &Request, config: &Config, address: IpNet) -> Result<Self, CniError> {
-        let chain = names::chain(OWN, &request.network, &request.container_id);
+        let chain: Box<str> = names::chain(OWN, &request.network, &request.container_id).into();
         let mut rules = Vec::new();
         let family = Family::of_net(address);
         for mapping in config.mappings.iter().filter(|mapping| mapping.host_ip.concerns(family)) {
             rules.extend(mapping_rules(config, mapping, address)?);
         }
-        Ok(Self {
-            family,
-            mark: match config.mark {
-                Mark::Bit(bit) if config.snat => Some(bit),
-                Mark::Bit(_) | Mark::Chain(_) => None,
-            },
-            entries: entries(request, config, family, &chain),
-            chain,
-            rules,
-        })
+        let mark = match config.mark {
+            MarkedBy::Bit(bit) if config.snat => Some(bit),
+            MarkedBy::Bit(_) | MarkedBy::Chain(_) => None,
+        };
+        let jumps = jumps(request, config, family, &chain);
+        Ok(Self { family, chain, mark, rules, jumps })
     }
 
     /// The container's rules, each with its chain.
-    pub(super) fn own_rules(&self) -> impl Iterator<Item = (&str, &Words)> {
-        let rules = self.rules.iter().map(|rule| (self.chain.as_str(), rule));
-        rules.chain(self.entries.iter().map(|rule| (DNAT, rule)))
+    pub(super) fn own_rules(&self) -> impl Iterator<Item = (&str, &Rule)> {
+        let rules = self.rules.iter().map(|rule| (&*self.chain, rule));
+        rules.chain(self.jumps.iter().map(|rule| (DNAT, rule)))
     }
 
-    /// A script that makes only the container's rules.
-    pub(super) fn own_script(&self) -> String {
-        let mut script = Script::default();
-        script.chain(&self.chain);
-        for (chain, rule) in self.own_rules() {
-            script.append(chain, rule);
-        }
-        script.finish()
+    /// The edits that make only the container's rules.
+    pub(super) fn own_edits(&self) -> Vec<Edit> {
+        let rules = self.own_rules().map(|(chain, rule)| Edit::AppendRule(chain.into(), rule.clone()));
+        [Edit::RenewChain(Chain::plain(self.chain.clone()))].into_iter().chain(rules).collect()
     }
 
-    /// A script that makes everything that is not there, and the container's own chain anew.
-    pub(super) fn script(&self, saved: &Saved) -> String {
-        let mut script = Script::default();
-        if let Some(bit) = self.mark {
-            masquerade(&mut script, saved, bit);
+    /// The edits that make everything that is not there, and the container's own chain anew.
+    pub(super) fn edits(&self, found: &FoundTable) -> Vec<Edit> {
+        let mut edits = self.mark.map(|bit| masquerade(found, bit)).unwrap_or_default();
+        edits.extend(missing_chain(found, DNAT));
+        for chain in ["PREROUTING", "OUTPUT"] {
+            let jump = Rule::new([Match::DestinationLocal(Is::Equal)], Action::jump(DNAT));
+            edits.extend((!jumps_to(found, chain, DNAT)).then(|| Edit::AppendRule(chain.into(), jump)));
         }
-        script.ensure(saved, DNAT, &[]);
-        for entry in ["PREROUTING", "OUTPUT"] {
-            if !leads(saved, entry, DNAT) {
-                script.append(entry, &words("-m addrtype --dst-type LOCAL -j", &[DNAT]));
-            }
+        let is_ours = |found: &&FoundRule| found.rule.target() == Some(&*self.chain);
+        let before: Vec<_> = rules(found, DNAT).iter().filter(is_ours).collect();
+        let stands = before.iter().map(|found| found.rule.clone()).eq(self.jumps.iter().map(as_saved));
+        if !stands {
+            edits.extend(before.iter().map(|found| Edit::DeleteRule(DNAT.into(), found.name.clone())));
         }
-        script.chain(&self.chain);
-        for rule in &self.rules {
-            script.append(&self.chain, rule);
-        }
-        let entries: Vec<_> = saved
-            .of_chain(DNAT)
-            .filter(|rule| rule.target().as_deref() == Some(self.chain.as_str()))
-            .collect();
-        let found: Vec<_> = entries.iter().map(|rule| normal(&rule.words())).collect();
-        if found != self.entries.iter().map(|rule| normal(rule)).collect::<Vec<_>>() {
-            for rule in entries {
-                script.line(&format!("-D {DNAT} {}", rule.text));
-            }
-            for rule in &self.entries {
-                script.append(DNAT, rule);
-            }
-        }
-        script.finish()
+        let is_jump = |edit: &Edit| matches!(edit, Edit::AppendRule(chain, _) if &**chain == DNAT);
+        edits.extend(self.own_edits().into_iter().filter(|edit| !(stands && is_jump(edit))));
+        // A script names chains before it has rules in them.
+        edits.sort_by_key(|edit| !matches!(edit, Edit::AddChain(_) | Edit::RenewChain(_)));
+        edits
     }
+}
+
+/// A rule as `iptables-save` will tell it: conditions of a user become what we read of them.
+pub(super) fn as_saved(rule: &Rule) -> Rule {
+    iptables::rule(&iptables::text(rule))
+}
+
+/// The rules of a chain that was found.
+pub(super) fn rules<'a>(found: &'a FoundTable, chain: &str) -> &'a [FoundRule] {
+    found.chain(chain).map_or(&[], |chain| &chain.rules)
 }
 
 /// The chains that mark and masquerade. That of masquerade has to be first: those of containers end the walk.
-fn masquerade(script: &mut Script, saved: &Saved, bit: u32) {
-    let mark = format!("{bit:#x}/{bit:#x}");
-    let comment = ["CNI portfwd masquerade mark", "-j", "MARK", "--set-xmark", &mark];
-    script.ensure(saved, SETMARK, &words("-m comment --comment", &comment));
-    script.ensure(saved, MASQ, &words("-m mark --mark", &[&mark, "-j", "MASQUERADE"]));
-    if !leads(saved, "POSTROUTING", MASQ) {
-        let rule = words("-m comment --comment", &["CNI portfwd requiring masquerade", "-j", MASQ]);
-        script.insert("POSTROUTING", &rule);
+fn masquerade(found: &FoundTable, bit: u32) -> Vec<Edit> {
+    let set = Rule::new([], Action::Nothing).set_mark(bit, bit).comment("CNI portfwd masquerade mark");
+    let marked = Match::Mark { is: Is::Equal, value: bit, mask: bit };
+    let masquerade = Rule::new([marked], Action::masquerade(SourcePorts::Kept));
+    let mut edits = ensure(found, SETMARK, set);
+    edits.extend(ensure(found, MASQ, masquerade));
+    if !jumps_to(found, "POSTROUTING", MASQ) {
+        let jump = Rule::new([], Action::jump(MASQ)).comment("CNI portfwd requiring masquerade");
+        edits.push(Edit::InsertRules("POSTROUTING".into(), vec![jump]));
     }
+    edits
 }
 
-fn leads(saved: &Saved, from: &str, to: &str) -> bool {
-    saved.of_chain(from).any(|rule| rule.target().as_deref() == Some(to))
+/// Makes a chain if there is none, and a rule in it if that is not there. A chain that somebody else makes
+/// meanwhile is not emptied: then the whole script fails.
+fn ensure(found: &FoundTable, chain: &str, rule: Rule) -> Vec<Edit> {
+    let is_there = rules(found, chain).iter().any(|found| found.rule == rule);
+    let rule = (!is_there).then(|| Edit::AppendRule(chain.into(), rule));
+    missing_chain(found, chain).into_iter().chain(rule).collect()
 }
 
-fn mapping_rules(config: &Config, mapping: &Mapping, address: IpNet) -> Result<Vec<Words>, CniError> {
+fn missing_chain(found: &FoundTable, chain: &str) -> Option<Edit> {
+    found.chain(chain).is_none().then(|| Edit::AddChain(Chain::plain(chain)))
+}
+
+fn jumps_to(found: &FoundTable, from: &str, to: &str) -> bool {
+    rules(found, from).iter().any(|found| found.rule.target() == Some(to))
+}
+
+fn mapping_rules(config: &Config, mapping: &Mapping, address: IpNet) -> Result<Vec<Rule>, CniError> {
     let target = match &config.mark {
-        Mark::Bit(_) => SETMARK,
-        Mark::Chain(chain) => chain,
+        MarkedBy::Bit(_) => SETMARK,
+        MarkedBy::Chain(chain) => chain,
     };
-    let host_ip = mapping.host_ip.one()?.map(|address| IpNet::from(address).to_string());
-    let port = mapping.host_port.to_string();
-    let rule = |source: Option<IpNet>, rest: &[&str]| {
-        let mut rule = Words::new();
-        let source = source.map(|source| source.to_string());
-        for (option, value) in [("-s", &source), ("-d", &host_ip)] {
-            rule.extend(value.iter().flat_map(|value| [option.to_owned(), value.clone()]));
-        }
-        rule.extend(words("-p", &[mapping.transport.name, "--dport", &port, "-j"]));
-        rule.extend(rest.iter().map(|word| (*word).to_owned()));
-        rule
+    let host_ip = mapping.host_ip.one()?;
+    let rule = |source: Option<IpNet>, action: Action| {
+        let mut matches: Vec<_> = source.map(Match::source).into_iter().collect();
+        matches.extend(host_ip.map(Match::destination));
+        matches.extend(Match::port(mapping.transport.protocol, mapping.host_port));
+        Rule::new(matches, action)
     };
     let mut rules = Vec::new();
     if config.snat {
         // Every container of the network, not only this one: its answer would not pass the host.
-        rules.push(rule((!config.masquerade_all).then(|| address.trunc()), &[target]));
-        let host = localhost(Family::of_net(address)).filter(|_| !config.masquerade_all);
-        rules.extend(host.map(|host| rule(Some(host.into()), &[target])));
+        rules.push(rule((!config.masquerade_all).then(|| address.trunc()), Action::jump(target)));
+        let localhost = localhost(Family::of_net(address)).filter(|_| !config.masquerade_all);
+        rules.extend(localhost.map(|localhost| rule(Some(localhost.into()), Action::jump(target))));
     }
-    let destination = match address.addr() {
-        IpAddr::V4(ip) => format!("{ip}:{}", mapping.container_port),
-        IpAddr::V6(ip) => format!("[{ip}]:{}", mapping.container_port),
-    };
-    rules.push(rule(None, &["DNAT", "--to-destination", &destination]));
+    rules.push(rule(None, Action::Dnat(address.addr(), Some(mapping.container_port))));
     Ok(rules)
 }
 
-fn entries(request: &Request, config: &Config, family: Family, chain: &str) -> Vec<Words> {
+/// The rules that jump to the container's chain: a few ports of one protocol each.
+fn jumps(request: &Request, config: &Config, family: Family, chain: &str) -> Vec<Rule> {
     let comment = comment(&request.network, &request.container_id);
-    let mut transports: Vec<_> = config.mappings.iter().map(|mapping| mapping.transport.name).collect();
-    transports.sort_unstable();
+    let conditions: Vec<_> = config.conditions(family).iter().map(|word| iptables::quoted(word)).collect();
+    let conditions = (!conditions.is_empty()).then(|| Match::Other(conditions.join(" ").into()));
+    let mut transports: Vec<_> = config.mappings.iter().map(|mapping| mapping.transport).collect();
+    transports.sort_unstable_by_key(|transport| transport.name);
     transports.dedup();
-    let mut entries = Vec::new();
+    let mut jumps = Vec::new();
     for transport in transports {
-        let ports: Vec<String> = config
-            .mappings
-            .iter()
-            .filter(|mapping| mapping.transport.name == transport)
-            .map(|mapping| mapping.host_port.to_string())
+        let of_transport = config.mappings.iter().filter(|mapping| mapping.transport == transport);
+        let ports: Vec<_> = of_transport
+            .map(|mapping| PortRange { first: mapping.host_port, last: mapping.host_port })
             .collect();
         for ports in ports.chunks(MOST_PORTS) {
-            let ports = ports.join(",");
-            let mut rule = words("-p", &[transport, "-m", "comment", "--comment", &comment]);
-            rule.extend(words("-m multiport --dports", &[&ports]));
-            rule.extend(config.conditions(family).iter().cloned());
-            rule.extend(words("-j", &[chain]));
-            entries.push(rule);
+            let mut matches = vec![Match::Protocol(Is::Equal, transport.protocol), Match::Comment];
+            matches.push(Match::DestinationPorts(Is::Equal, ports.into()));
+            matches.extend(conditions.clone());
+            jumps.push(Rule::new(matches, Action::jump(chain)).comment(comment.as_str()));
         }
     }
-    entries
+    jumps
 }
 
+/// Go cuts a long comment to one byte more than iptables keeps.
 fn comment(network: &str, container: &str) -> String {
-    let comment = format!("dnat name: \"{network}\" id: \"{container}\"");
-    if comment.len() <= LONGEST_COMMENT { comment } else { format!("{}...", &comment[..253]) }
-}
-
-fn words(fixed: &str, more: &[&str]) -> Words {
-    fixed.split(' ').chain(more.iter().copied()).map(str::to_owned).collect()
-}
-
-/// What a rule says whatever the order of its words: options with their values, `!` before them.
-pub(super) fn normal(words: &[String]) -> BTreeSet<Vec<String>> {
-    let mut parts = BTreeSet::new();
-    let mut part: Vec<String> = Vec::new();
-    for word in words {
-        let begins = word == "!" || word.starts_with('-') && part != ["!"];
-        if begins && !part.is_empty() {
-            parts.insert(std::mem::take(&mut part));
-        }
-        // Go cuts comments to one byte more than iptables keeps.
-        part.push(word[..word.floor_char_boundary(LONGEST_COMMENT)].to_owned());
+    let mut comment = format!("dnat name: \"{network}\" id: \"{container}\"");
+    if comment.len() > LONGEST_COMMENT {
+        comment.truncate(comment.floor_char_boundary(LONGEST_COMMENT - 2));
+        comment += "..";
     }
-    parts.insert(part);
-    // Which matches are loaded follows from their options.
-    parts.retain(|part| part.first().is_some_and(|option| option != "-m"));
-    parts
-}
-
-/// A script for `iptables-restore`: chains first, then rules.
-#[derive(Default)]
-pub(super) struct Script {
-    chains: String,
-    lines: String,
-}
-
-impl Script {
-    /// Makes a chain, or empties it.
-    pub(super) fn chain(&mut self, name: &str) {
-        self.chains += &format!(":{name} - [0:0]\n");
-    }
-
-    /// Makes a chain if there is none, and a rule in it if that is not there. A chain that somebody else makes
-    /// meanwhile is not emptied: then the whole script fails.
-    fn ensure(&mut self, saved: &Saved, chain: &str, rule: &[String]) {
-        if !saved.has_chain(chain) {
-            self.chains += &format!("-N {chain}\n");
-        }
-        let is_there = saved.of_chain(chain).any(|found| normal(&found.words()) == normal(rule));
-        if !rule.is_empty() && !is_there {
-            self.append(chain, rule);
-        }
-    }
-
-    /// Adds a rule at the end of a chain.
-    pub(super) fn append(&mut self, chain: &str, rule: &[String]) {
-        self.rule(&format!("-A {chain}"), rule);
-    }
-
-    fn insert(&mut self, chain: &str, rule: &[String]) {
-        self.rule(&format!("-I {chain} 1"), rule);
-    }
-
-    fn rule(&mut self, beginning: &str, rule: &[String]) {
-        let words: Vec<_> = rule.iter().map(|word| quoted(word)).collect();
-        self.line(&format!("{beginning} {}", words.join(" ")));
-    }
-
-    /// Adds a line as it is.
-    pub(super) fn line(&mut self, line: &str) {
-        self.lines += line;
-        self.lines.push('\n');
-    }
-
-    /// Whether nothing is to be done.
-    pub(super) fn is_empty(&self) -> bool {
-        self.chains.is_empty() && self.lines.is_empty()
-    }
-
-    /// The whole script.
-    pub(super) fn finish(self) -> String {
-        format!("*{NAT}\n{}{}COMMIT\n", self.chains, self.lines)
-    }
+    comment
 }
