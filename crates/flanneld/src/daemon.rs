@@ -392,3 +392,6 @@ impl<K: Kernel> Daemon<K> {
         due.into_iter().flatten().chain([now + SAFETY_LOOK]).min().unwrap_or(now)
     }
 }
+
+#[cfg(test)]
+mod tests;

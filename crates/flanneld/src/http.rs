@@ -63,6 +63,12 @@ impl Health {
         *self.readiness.lock().unwrap_or_else(PoisonError::into_inner) = readiness;
     }
 
+    /// What /readyz says to those who are on the node.
+    #[cfg(test)]
+    pub fn readyz(&self) -> String {
+        self.readiness().answer(Source::Node).1
+    }
+
     fn readiness(&self) -> Readiness {
         self.readiness.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -55,6 +55,12 @@ impl Bell {
         Arc::new(move || matches!(*bell.lock(), Some(Wake::Store | Wake::Stop)))
     }
 
+    /// Takes what was rung so far.
+    #[cfg(test)]
+    pub fn take(&self) -> Option<Wake> {
+        self.take_until(Instant::now())
+    }
+
     /// Takes what was rung; waits for it until a moment. The end stays rung.
     fn take_until(&self, end: Instant) -> Option<Wake> {
         let left = end.saturating_duration_since(Instant::now());

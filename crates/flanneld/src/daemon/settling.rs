@@ -39,7 +39,9 @@ impl<K: Kernel> Daemon<K> {
         let settlement =
             reconcile::settle(&planned.plan, &planned.scope, observed, &mut self.parts.kernel, &mut admit)?;
         planned.note_pass(settlement.left.difference(&settlement.held).cloned().collect());
-        self.fast_path = FastPath::after(&settlement);
+        // What was not proven to be gone is still there: the store's next word asks for a pass.
+        let proven = Some(&settlement).filter(|_| removal == Admission::Made);
+        self.fast_path = proven.map(FastPath::after).unwrap_or_default();
         self.parts.reporter.tell_changes(&settlement, &repairs);
         Ok(settlement)
     }
