@@ -6,14 +6,13 @@
 mod comparison;
 mod daemon;
 mod evidence;
-#[cfg(any(test, feature = "fixture"))]
-#[allow(clippy::unwrap_used, missing_docs, reason = "a test stops at the first surprise")]
-pub mod fixture;
 mod node;
 mod peer;
+mod readiness;
 
 pub use comparison::{Comparison, Differences, Verdict};
 pub use daemon::{DaemonProcess, Life};
 pub use evidence::Evidence;
 pub use node::{DaemonStatus, NodeStatus, ObjectCount, OwnStatus, RuleStatus, node_status};
 pub use peer::{PeerState, PeerStatus, Reach};
+pub use readiness::{Readiness, differs};

@@ -6,24 +6,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use flannel_plan::config::Backend;
-use flannel_plan::device_in_the_way::name_taken;
 use flannel_plan::diff::Change;
 use flannel_plan::family::ByFamily;
-use flannel_plan::finding::{Code, Finding, texts};
+use flannel_plan::finding::{Finding, texts};
 use flannel_plan::inputs::Inputs;
 use flannel_plan::link_name::LinkName;
 use flannel_plan::report::Repair;
 use flannel_plan::rules::System;
 use flannel_plan::rules::role::Role;
-use flannel_plan::state::{Item, Key, Link, State, Tier};
+use flannel_plan::state::{Item, Key, Link, State};
 use flannel_plan::subnet_env::SubnetEnv;
 use ipnet::IpNet;
 use serde::Serialize;
 
 use crate::comparison::Comparison;
-use crate::daemon::{DaemonProcess, Life};
+use crate::daemon::Life;
 use crate::evidence::Evidence;
 use crate::peer::{PeerStatus, peer_statuses};
+use crate::readiness::Readiness;
 
 /// How this node is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -128,15 +128,12 @@ pub fn node_status(evidence: &Evidence) -> NodeStatus {
     let inputs = report.inputs.as_deref();
     let comparison = evidence.comparison.as_ref().and_then(|comparison| comparison.as_ref().ok());
     let found = inputs.zip(comparison);
-    let (mut reasons, notes) = (reasons(evidence, comparison), notes(evidence, comparison));
+    let readiness = Readiness::checked(evidence, comparison);
     NodeStatus {
-        ready: report.ready && reasons.is_empty(),
-        reasons: texts(&reasons),
-        notes: texts(&notes),
-        findings: {
-            reasons.extend(notes);
-            reasons
-        },
+        ready: readiness.ready,
+        reasons: texts(&readiness.reasons),
+        notes: texts(&readiness.notes),
+        findings: readiness.findings().cloned().collect(),
         daemon: daemon_status(evidence),
         node: found.map(|(inputs, comparison)| own_status(evidence, inputs, &comparison.plan.desired)),
         objects: comparison.map(count),
@@ -147,80 +144,6 @@ pub fn node_status(evidence: &Evidence) -> NodeStatus {
             Some(comparison) => comparison.foreign.iter().map(ToString::to_string).collect(),
             None => report.foreign.clone(),
         },
-    }
-}
-
-/// The daemon's reasons while it says that the node is not ready, and what we found missing ourselves.
-fn reasons(evidence: &Evidence, comparison: Option<&Comparison>) -> Vec<Finding> {
-    let report = &evidence.report;
-    let mut reasons: Vec<Finding> = report.reasons().filter(|_| !report.ready).collect();
-    // The daemon names a failed object with its cause, which is more than we know.
-    let told: BTreeSet<String> = reasons.iter().map(|finding| finding.object.clone()).collect();
-    if let Some(Err(error)) = &evidence.comparison {
-        reasons.push(error.finding());
-    }
-    if let Some(Comparison { changes, foreign, .. }) = comparison {
-        let is_told = |key: &Key| told.contains(&key.to_string());
-        let of_node = |change: &&Change| change.key().tier() == Tier::Node && !is_told(&change.key());
-        reasons.extend(changes.iter().filter(of_node).map(|change| fault(change, foreign)));
-    }
-    reasons
-}
-
-fn fault(change: &Change, foreign: &[Item]) -> Finding {
-    let key = change.key();
-    let in_the_way = foreign.iter().find(|item| item.key() == key);
-    let text = match (change, in_the_way) {
-        (_, Some(Item::Link(link))) => return name_taken(link),
-        (Change::Create(_), _) => format!("{key} is missing"),
-        (Change::Replace { .. }, _) => format!("{key} is not as it should be"),
-        (Change::Remove(_), _) => format!("{key} should be gone"),
-    };
-    Finding::new(Code::Differs, key, text)
-}
-
-fn notes(evidence: &Evidence, comparison: Option<&Comparison>) -> Vec<Finding> {
-    let report = &evidence.report;
-    let mut notes: Vec<Finding> = life_note(evidence.daemon, report.pid).into_iter().collect();
-    if report.version != env!("CARGO_PKG_VERSION") {
-        let (theirs, ours) = (&report.version, env!("CARGO_PKG_VERSION"));
-        let text = format!("flanneld is {theirs} and flannelctl {ours}: they may not plan the same");
-        notes.push(Finding::new(Code::VersionDiffers, "flanneld", text));
-    }
-    notes.extend(evidence.left_out.iter().cloned());
-    // While the daemon takes a trouble for a blink it is ready and has reasons.
-    notes.extend(report.reasons().filter(|_| report.ready));
-    let ignored = comparison.into_iter().flat_map(|comparison| &comparison.plan.refused);
-    let ignored: Vec<String> = ignored.map(ToString::to_string).collect();
-    // Ignored leases and fights have a place of their own.
-    let has_place = |note: &Finding| note.code == Code::Contested || ignored.contains(&note.text);
-    notes.extend(report.notes().filter(|note| !has_place(note)));
-    // What the daemon knows is told in its order; what we found ourselves comes after it.
-    let found = comparison.into_iter();
-    let found = found.flat_map(|found| [&found.plan.warnings, &found.bridges, &found.unseen]).flatten();
-    for finding in found.filter(|finding| !report.reasons.contains(&finding.text)) {
-        if !notes.iter().any(|note| note.text == finding.text) {
-            notes.push(finding.clone());
-        }
-    }
-    notes
-}
-
-fn life_note(daemon: DaemonProcess, pid: u32) -> Option<Finding> {
-    let pid = daemon.pid.unwrap_or(pid);
-    let finding = |text| Finding::new(Code::Daemon, "flanneld", text);
-    match daemon.life {
-        Life::Running => None,
-        Life::Suspended => {
-            let remedy = format!("wake it with `kill -CONT {pid}`");
-            let text = format!("flanneld is suspended, so nothing is repaired or followed: {remedy}");
-            Some(finding(text).with_parts(None, Some(remedy)))
-        }
-        Life::NotSeen => Some(
-            finding("flanneld is not running".to_owned())
-                .because("packets still flow as it left them, but nothing is repaired or followed")
-                .or_do("start it with `systemctl start flanneld`, or look at its pod"),
-        ),
     }
 }
 
@@ -277,6 +200,3 @@ fn count(comparison: &Comparison) -> ObjectCount {
     let left_over = comparison.changes.iter().filter(|change| matches!(change, Change::Remove(_))).count();
     ObjectCount { desired: comparison.plan.desired.len(), in_place: comparison.in_place(), left_over }
 }
-
-#[cfg(test)]
-mod tests;

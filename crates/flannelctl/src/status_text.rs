@@ -263,4 +263,7 @@ fn device_words(device: &Link) -> String {
 }
 
 #[cfg(test)]
+#[path = "../../flannel-status/tests/fixture/mod.rs"]
+mod fixture;
+#[cfg(test)]
 mod tests;

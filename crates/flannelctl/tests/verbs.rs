@@ -136,8 +136,8 @@ fn listed(before: &str, after: &str) -> Verbs {
 #[test]
 fn the_tree_lists_the_verbs_of_both_programs() {
     let verbs = flannelctl();
-    assert_eq!(listed("what should be, and why not:", ";"), verbs.keys().cloned().collect());
-    assert_eq!(listed("the program:", "\n"), verbs["lab"]);
+    assert_eq!(listed("the verbs:", "\n"), verbs.keys().cloned().collect());
+    assert_eq!(listed("the program of the same name:", "\n"), verbs["lab"]);
 }
 
 #[test]

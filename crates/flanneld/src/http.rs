@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use flannel_plan::finding::Finding;
+use flannel_status::Readiness;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderValue};
@@ -39,27 +40,11 @@ pub struct Health {
     pub metrics: Metrics,
 }
 
-/// Whether pods can be started on this node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Readiness {
-    /// They can; the notes name what is wrong with single peers.
-    Ready(Vec<Finding>),
-    /// They cannot, for these reasons.
-    NotReady(Vec<Finding>),
-}
-
-impl Default for Readiness {
-    fn default() -> Self {
-        Self::NotReady(Vec::new())
-    }
-}
-
 impl Health {
     /// Replaces what /readyz answers.
     pub fn set_readiness(&self, readiness: Readiness) {
-        self.metrics.set_ready(matches!(readiness, Readiness::Ready(_)).into());
-        let (Readiness::Ready(findings) | Readiness::NotReady(findings)) = &readiness;
-        self.metrics.set_findings(findings.iter());
+        self.metrics.set_ready(readiness.ready.into());
+        self.metrics.set_findings(readiness.told());
         *self.readiness.lock().unwrap_or_else(PoisonError::into_inner) = readiness;
     }
 
@@ -74,24 +59,20 @@ impl Health {
     }
 }
 
-impl Readiness {
-    fn answer(&self, to: Source) -> (StatusCode, String) {
-        let (status, first, more) = match self {
-            Self::Ready(notes) => (StatusCode::OK, "flanneld is ready", notes),
-            Self::NotReady(reasons) => {
-                (StatusCode::SERVICE_UNAVAILABLE, "flanneld is not ready yet", reasons)
-            }
-        };
-        // Go's body is one line without an end, and probes may compare it; where we add lines, each has its end.
-        let told = |finding: &Finding| match to {
-            Source::Node => finding.text.replace('\n', " "),
-            Source::Stranger(_) => finding.outside().replace('\n', " "),
-        };
-        let lines = more.iter().map(|finding| told(finding) + "\n");
-        let lines: String = lines.collect();
-        let end = if lines.is_empty() { "" } else { "\n" };
-        (status, format!("{first}{end}{lines}"))
-    }
+/// What /readyz says of it.
+fn readiness_told(readiness: &Readiness, to: Source) -> (StatusCode, String) {
+    let (status, first) = match readiness.ready {
+        true => (StatusCode::OK, "flanneld is ready"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "flanneld is not ready yet"),
+    };
+    // Go's body is one line without an end, and probes may compare it; where we add lines, each has its end.
+    let told = |finding: &Finding| match to {
+        Source::Node => finding.text.replace('\n', " "),
+        Source::Stranger(_) => finding.outside().replace('\n', " "),
+    };
+    let lines: String = readiness.told().map(|finding| told(finding) + "\n").collect();
+    let end = if lines.is_empty() { "" } else { "\n" };
+    (status, format!("{first}{end}{lines}"))
 }
 
 /// A port that cannot be opened.
@@ -222,7 +203,7 @@ fn answer(request: &Request<Incoming>, source: Source, health: &Health) -> Respo
             text(status, body)
         }
         "/readyz" => {
-            let (status, body) = health.readiness().answer(source);
+            let (status, body) = readiness_told(&health.readiness(), source);
             text(status, body)
         }
         "/metrics" => match health.metrics.text() {

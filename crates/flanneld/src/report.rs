@@ -14,6 +14,7 @@ use flannel_plan::quoted::line;
 use flannel_plan::report::{NodeReport, Outcome, RepairLog};
 use flannel_plan::state::{Key, Tier};
 use flannel_plan::underlay::{Choice, Underlay};
+use flannel_status::{Readiness, differs};
 use tokio::sync::watch;
 use tracing::{debug, error, info, warn};
 
@@ -21,7 +22,7 @@ use crate::clock;
 use crate::culprits::{Culprits, Kinds, Suspects};
 use crate::damper::Damper;
 use crate::gather::NotYet;
-use crate::http::{Health, Readiness};
+use crate::http::Health;
 use crate::notes::{Told, notes, rivals};
 use crate::notify::{self, Supervisor};
 use crate::planned::Planned;
@@ -68,9 +69,7 @@ pub struct Pass {
 /// Whether the node is ready, and since when it should not be.
 #[derive(Debug, Default)]
 struct Standing {
-    ready: bool,
-    reasons: Vec<Finding>,
-    notes: Vec<Finding>,
+    readiness: Readiness,
     trouble_since: Option<Instant>,
 }
 
@@ -266,12 +265,13 @@ impl Reporter {
             true
         } else {
             let since = *standing.trouble_since.get_or_insert_with(clock::now);
-            standing.ready && blink(since)
+            standing.readiness.ready && blink(since)
         };
-        let news = (standing.ready, &standing.reasons, &standing.notes) != (ready, &reasons, &notes);
+        let readiness = Readiness { ready, reasons, notes };
+        let news = standing.readiness != readiness;
         if news {
-            tell_standing(standing, ready, &reasons);
-            *standing = Standing { ready, reasons, notes, trouble_since: standing.trouble_since };
+            tell_readiness(&standing.readiness, &readiness);
+            standing.readiness = readiness;
             self.state_file.touch();
         }
         if ready {
@@ -281,23 +281,19 @@ impl Reporter {
     }
 
     fn tell_outside(&self, word: &Word) {
-        let Standing { ready, reasons, notes, .. } = &self.standing;
-        self.store.send_replace(match ready {
+        let readiness = &self.standing.readiness;
+        self.store.send_replace(match readiness.ready {
             // Nodes are told apart by what the store says, and it has said nothing: another may be meant. That it
             // is heard again takes a note away, which is news.
             true if word.is_remembered => leases::Readiness::Remembered,
             true => leases::Readiness::Ready,
-            false => leases::Readiness::NotReady(texts(reasons).join("; ")),
+            false => leases::Readiness::NotReady(readiness.why_not()),
         });
-        self.health.set_readiness(match ready {
-            true => Readiness::Ready(notes.clone()),
-            false => Readiness::NotReady(reasons.iter().chain(notes).cloned().collect()),
-        });
-        let status =
-            if *ready { "ready".to_owned() } else { format!("not ready: {}", texts(reasons).join("; ")) };
+        self.health.set_readiness(readiness.clone());
+        let status = readiness.line();
         let words = [notify::Word::Status(&status), notify::Word::Ready];
         // Systemd is told READY once; later words of it change nothing.
-        let words = if *ready { &words[..] } else { &words[..1] };
+        let words = if readiness.ready { &words[..] } else { &words[..1] };
         if let Err(error) = self.supervisor.tell(words) {
             debug!(%error, "systemd does not listen");
         }
@@ -305,7 +301,7 @@ impl Reporter {
 
     /// When a stand is to be taken again although nothing wakes the loop.
     pub fn grace_ends(&self) -> Option<Instant> {
-        self.standing.trouble_since.filter(|_| self.standing.ready).map(|since| since + GRACE)
+        self.standing.trouble_since.filter(|_| self.standing.readiness.ready).map(|since| since + GRACE)
     }
 
     /// When the report is to be written, if there is something new.
@@ -315,14 +311,15 @@ impl Reporter {
 
     /// Writes the report, if there is something new and it is time.
     pub fn write_if_due(&mut self, planned: Option<&Planned>, damper: &Damper) {
+        let readiness = &self.standing.readiness;
         let report = || NodeReport {
             version: Cow::Borrowed(env!("CARGO_PKG_VERSION")),
             pid: std::process::id(),
             written: unix_millis(),
-            ready: self.standing.ready,
-            reasons: texts(&self.standing.reasons),
-            notes: texts(&self.standing.notes),
-            findings: self.standing.reasons.iter().chain(&self.standing.notes).cloned().collect(),
+            ready: readiness.ready,
+            reasons: texts(&readiness.reasons),
+            notes: texts(&readiness.notes),
+            findings: readiness.findings().cloned().collect(),
             announced: self.announced,
             outcome: self.outcome.clone(),
             repairs: Cow::Borrowed(self.repairs.all()),
@@ -345,8 +342,9 @@ impl Reporter {
     }
 }
 
-fn tell_standing(before: &Standing, ready: bool, reasons: &[Finding]) {
-    if reasons != before.reasons || before.ready && !ready {
+fn tell_readiness(before: &Readiness, now: &Readiness) {
+    let (ready, reasons) = (now.ready, &now.reasons);
+    if *reasons != before.reasons || before.ready && !ready {
         reasons.iter().for_each(|reason| match reason.code {
             // The first moments: nothing is wrong, and what comes next is told anyway.
             Code::StoreAwaited | Code::LeaseAwaited => debug!("{reason}"),
@@ -374,7 +372,7 @@ fn why_not_wired(settlement: &Settlement) -> Vec<Finding> {
         return reasons;
     }
     let left = settlement.left.iter().filter(|key| key.tier() == Tier::Node);
-    left.map(|key| Finding::new(Code::Differs, key, format!("{key} is not as it should be"))).collect()
+    left.map(differs).collect()
 }
 
 fn named(keys: &BTreeSet<Key>) -> String {

@@ -7,8 +7,8 @@ use flannel_plan::report::Repair;
 use flannel_plan::rules::found::{RuleObservation, Unreadable};
 use flannel_plan::rules::{SourcePorts, System};
 
+use super::fixture::{DUAL, NOW, VXLAN, evidence, inputs, settled};
 use super::*;
-use flannel_status::fixture::{DUAL, NOW, VXLAN, evidence, inputs, settled};
 
 fn page(status: &NodeStatus, limits: Limits) -> String {
     Page { screen: Screen { width: Some(80), colour: false }, limits, now: NOW }.write(status)

@@ -92,13 +92,13 @@ fn readyz_says_in_its_first_line_what_go_says_and_why_in_the_next() {
     let health = Arc::<Health>::default();
     let address = start(LIMITS, Arc::clone(&health));
     let cases = [
-        (Readiness::Ready(vec![]), (200, "flanneld is ready")),
+        (Readiness::of_ready(vec![]), (200, "flanneld is ready")),
         (
-            Readiness::NotReady(findings(["no lease yet", "link flannel.1:\nno vxlan"])),
+            Readiness::of_unready(findings(["no lease yet", "link flannel.1:\nno vxlan"])),
             (503, "flanneld is not ready yet\nno lease yet\nlink flannel.1: no vxlan\n"),
         ),
         (
-            Readiness::Ready(findings(["peer 10.244.7.0/24: its address is ours"])),
+            Readiness::of_ready(findings(["peer 10.244.7.0/24: its address is ours"])),
             (200, "flanneld is ready\npeer 10.244.7.0/24: its address is ours\n"),
         ),
     ];
@@ -133,9 +133,9 @@ fn metrics_tell_whether_the_node_is_ready() {
         (status, lines)
     };
     assert_eq!(ready(), (200, owned(["flannel_ready 0"])));
-    health.set_readiness(Readiness::Ready(vec![]));
+    health.set_readiness(Readiness::of_ready(vec![]));
     assert_eq!(ready(), (200, owned(["flannel_ready 1"])));
-    health.set_readiness(Readiness::NotReady(vec![]));
+    health.set_readiness(Readiness::of_unready(vec![]));
     assert_eq!(ready(), (200, owned(["flannel_ready 0"])));
 }
 

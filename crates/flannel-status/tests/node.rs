@@ -1,15 +1,33 @@
+//! What is said of a node, by evidence of every kind.
+
+#![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
+
+mod fixture;
+
 use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use fixture::{DUAL, NOW, VXLAN, evidence, inputs, lease, settled};
 use flannel_kernel::fake::Fake;
 use flannel_plan::backend::BackendError;
+use flannel_plan::family::ByFamily;
+use flannel_plan::finding::{Code, Finding};
+use flannel_plan::inputs::Inputs;
+use flannel_plan::link_name::LinkName;
 use flannel_plan::observation::RouteFact;
 use flannel_plan::report::Repair;
-use flannel_plan::state::{PROTOCOL_BOOT, Route, RouteKind};
+use flannel_plan::state::{Link, PROTOCOL_BOOT, Route, RouteKind};
+use flannel_status::{
+    DaemonProcess, DaemonStatus, Life, NodeStatus, ObjectCount, OwnStatus, PeerState, PeerStatus, Reach,
+    node_status,
+};
+use ipnet::IpNet;
 
-use super::*;
-use crate::fixture::{ALLOC, DIRECT, DUAL, HOST_GW, NOW, VXLAN, evidence, inputs, lease, settled};
-use crate::peer::{PeerState, Reach};
+const DIRECT: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan","DirectRouting":true}}"#;
+const HOST_GW: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"host-gw"}}"#;
+const ALLOC: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"alloc"}}"#;
 
 fn link(name: &str) -> LinkName {
     name.parse().unwrap()
