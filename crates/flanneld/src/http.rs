@@ -51,7 +51,7 @@ impl Health {
     /// What /readyz says to those who are on the node.
     #[cfg(test)]
     pub fn readyz(&self) -> String {
-        self.readiness().answer(Source::Node).1
+        readiness_told(&self.readiness(), Source::Node).1
     }
 
     fn readiness(&self) -> Readiness {
