@@ -9,7 +9,7 @@ mod nftables;
 use ipnet::IpNet;
 
 use crate::error::CniError;
-use crate::firewall::backend::Backend;
+use crate::firewall::backend::FirewallBackend;
 use crate::firewall::{NatTable, clean_legacy, delete, failure, in_nft};
 use crate::request::Request;
 
@@ -26,12 +26,12 @@ enum Meant<'a> {
 pub fn set_up(request: &Request, addresses: &[IpNet], backend: Option<&str>) -> Result<(), CniError> {
     let unknown = |name: &str| CniError::internal(format!("unknown ipmasq backend {name:?}"));
     let backend = match backend {
-        Some(name) => Backend::parse(name).ok_or_else(|| unknown(name))?,
-        None => Backend::of_this_host(),
+        Some(name) => FirewallBackend::parse(name).ok_or_else(|| unknown(name))?,
+        None => FirewallBackend::of_this_host(),
     };
     match backend {
-        Backend::Iptables => iptables::set_up(request, addresses),
-        Backend::Nftables => nftables::set_up(request, addresses),
+        FirewallBackend::Iptables => iptables::set_up(request, addresses),
+        FirewallBackend::Nftables => nftables::set_up(request, addresses),
     }
 }
 

@@ -4,16 +4,16 @@ use flannel_kernel::firewall::iptables::Iptables;
 use flannel_kernel::firewall::nft::Nft;
 use flannel_plan::family::Family;
 
-/// A way to make rules.
+/// What holds the rules of pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Backend {
+pub(crate) enum FirewallBackend {
     /// By the programs of iptables.
     Iptables,
     /// By netlink.
     Nftables,
 }
 
-impl Backend {
+impl FirewallBackend {
     /// The backend of a name in a configuration.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         [Self::Iptables, Self::Nftables].into_iter().find(|backend| backend.name() == name)

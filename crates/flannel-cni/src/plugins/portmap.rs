@@ -19,7 +19,7 @@ use ipnet::IpNet;
 use self::config::{Config, Transport, container_addresses, host_ports};
 use self::owner::{Meant, Owner};
 use crate::error::{CniError, code};
-use crate::firewall::backend::Backend;
+use crate::firewall::backend::FirewallBackend;
 use crate::firewall::{NatTable, clean_legacy, delete, failure, in_nft};
 use crate::request::Request;
 use crate::result::Attachment;
@@ -39,8 +39,8 @@ pub fn add(request: &Request) -> Result<Attachment, CniError> {
     }
     let addresses = container_addresses(&previous, &request.ifname);
     match config.backend().map_err(unreadable)? {
-        Backend::Iptables => iptables::set_up(request, &config, &addresses)?,
-        Backend::Nftables => nftables::set_up(request, &config, &addresses)?,
+        FirewallBackend::Iptables => iptables::set_up(request, &config, &addresses)?,
+        FirewallBackend::Nftables => nftables::set_up(request, &config, &addresses)?,
     }
     let is_udp = |mapping: &&config::Mapping| mapping.transport == Transport::UDP;
     forget(config.mappings.iter().filter(is_udp).map(|mapping| mapping.host_port).collect());
@@ -68,8 +68,8 @@ pub fn check(request: &Request) -> Result<(), CniError> {
     }
     let addresses = container_addresses(&previous, &request.ifname);
     match config.backend()? {
-        Backend::Iptables => iptables::check(request, &config, &addresses),
-        Backend::Nftables => nftables::check(request, &config, &addresses),
+        FirewallBackend::Iptables => iptables::check(request, &config, &addresses),
+        FirewallBackend::Nftables => nftables::check(request, &config, &addresses),
     }
 }
 

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use crate::error::CniError;
-use crate::firewall::backend::Backend;
+use crate::firewall::backend::FirewallBackend;
 use crate::json::Object;
 use crate::request::Request;
 use crate::result::Attachment;
@@ -112,7 +112,7 @@ pub(super) enum MarkedBy {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Config {
     /// What was asked for, if anything.
-    pub(super) backend: Option<Backend>,
+    pub(super) backend: Option<FirewallBackend>,
     pub(super) snat: bool,
     pub(super) masquerade_all: bool,
     pub(super) mark: MarkedBy,
@@ -144,16 +144,18 @@ impl Config {
     }
 
     /// The backend that is asked for, else the one that this host has.
-    pub(super) fn backend(&self) -> Result<Backend, CniError> {
+    pub(super) fn backend(&self) -> Result<FirewallBackend, CniError> {
         match self.backend {
             Some(backend) => Ok(backend),
-            None => self.check_backend(Backend::of_this_host().name()),
+            None => self.check_backend(FirewallBackend::of_this_host().name()),
         }
     }
 
     /// Whether there are settings that only one backend has.
     pub(super) fn is_particular(&self) -> bool {
-        [Backend::Iptables, Backend::Nftables].into_iter().any(|backend| !self.options_of(backend).is_empty())
+        [FirewallBackend::Iptables, FirewallBackend::Nftables]
+            .into_iter()
+            .any(|backend| !self.options_of(backend).is_empty())
     }
 
     pub(super) fn conditions(&self, family: Family) -> &[String] {
@@ -163,9 +165,9 @@ impl Config {
         }
     }
 
-    fn check_backend(&self, name: &str) -> Result<Backend, CniError> {
+    fn check_backend(&self, name: &str) -> Result<FirewallBackend, CniError> {
         // Go takes every other name for nftables at first, and complains about the name afterwards.
-        let wrong = if name == "iptables" { Backend::Nftables } else { Backend::Iptables };
+        let wrong = if name == "iptables" { FirewallBackend::Nftables } else { FirewallBackend::Iptables };
         let options = self.options_of(wrong);
         if !options.is_empty() {
             let (wrong, options) = (wrong.name(), options.join(" "));
@@ -173,12 +175,13 @@ impl Config {
                 "{name} backend was requested but configuration contains {wrong}-specific options [{options}]"
             )));
         }
-        Backend::parse(name).ok_or_else(|| CniError::internal(format!("unrecognized backend {name:?}")))
+        FirewallBackend::parse(name)
+            .ok_or_else(|| CniError::internal(format!("unrecognized backend {name:?}")))
     }
 
-    fn options_of(&self, backend: Backend) -> Vec<&'static str> {
+    fn options_of(&self, backend: FirewallBackend) -> Vec<&'static str> {
         let mut options = Vec::new();
-        if backend == Backend::Iptables && matches!(self.mark, MarkedBy::Chain(_)) {
+        if backend == FirewallBackend::Iptables && matches!(self.mark, MarkedBy::Chain(_)) {
             options.push("externalSetMarkChain");
         }
         for (name, conditions) in
@@ -193,10 +196,10 @@ impl Config {
 }
 
 /// Conditions of iptables begin with a hyphen or an exclamation mark, those of nftables never do.
-fn backend_of(conditions: &[String]) -> Option<Backend> {
+fn backend_of(conditions: &[String]) -> Option<FirewallBackend> {
     match conditions.first()?.bytes().next()? {
-        b'-' | b'!' => Some(Backend::Iptables),
-        _ => Some(Backend::Nftables),
+        b'-' | b'!' => Some(FirewallBackend::Iptables),
+        _ => Some(FirewallBackend::Nftables),
     }
 }
 
