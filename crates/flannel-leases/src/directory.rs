@@ -9,21 +9,21 @@ mod lease_file;
 mod lock;
 mod notice;
 mod reading;
-mod transfer;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
+use std::{fs, io};
 
+use flannel_plan::allocate::fits_config;
 use flannel_plan::family::ByFamily;
 use flannel_plan::lease::{Announcement, Lease};
 use ipnet::IpNet;
 use tokio::sync::oneshot;
 
 use crate::{LeaseStore, Snapshot, StoreError};
-use claim::{Claim, fits_config};
-use lock::{Line, Lock, lock_file};
+use claim::Claim;
+use lock::{Lock, LockQueue, Target, lock_file};
 use notice::{Notices, Suspects};
 use reading::Reading;
 
@@ -41,7 +41,7 @@ pub struct Directory {
     dir: PathBuf,
     owner: String,
     previous: ByFamily<IpNet>,
-    line: Line,
+    queue: LockQueue,
     notices: Option<Notices>,
     suspects: Suspects,
     reading: Reading,
@@ -66,7 +66,7 @@ impl Directory {
             dir,
             owner,
             previous: previous.map(|_, subnet| subnet.trunc()),
-            line: Line::default(),
+            queue: LockQueue::default(),
             notices: None,
             suspects: Suspects::default(),
             reading: Reading::default(),
@@ -83,13 +83,20 @@ impl Directory {
 
     /// Gives the subnets of an owner back, and says which they were. Blocks until the store is free.
     pub fn release(dir: &Path, owner: &str) -> Result<Arc<Lease>, StoreError> {
-        let (answer, answered) = mpsc::channel();
-        let (line, store, whose) = (Line::default(), dir.to_owned(), owner.to_owned());
-        let job = move |lock: Result<Lock, StoreError>| {
-            let _ = answer.send(lock.and_then(|lock| release(&lock, &store, &whose)));
-        };
-        line.join(dir, Box::new(job))?;
-        answered.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(out_of_patience(&line, dir)))
+        let (store, whose) = (dir.to_owned(), owner.to_owned());
+        locked(dir, move |lock| release(lock, &store, &whose))
+    }
+
+    /// The net-conf as it is written in a store; none if it is not there.
+    pub fn config_text(dir: &Path) -> Result<Option<String>, StoreError> {
+        there(&dir.join(CONFIG))
+    }
+
+    /// Writes a net-conf and leases. What is there already and says the same is left; if anything says something
+    /// else, that is an error, and nothing is written. Blocks until the store is free.
+    pub fn fill(dir: &Path, config: Option<&str>, leases: &[Lease]) -> Result<(), StoreError> {
+        let (store, config, leases) = (dir.to_owned(), config.map(str::to_owned), leases.to_vec());
+        locked(dir, move |lock| fill(lock, &store, config.as_deref(), &leases))
     }
 
     /// Has the files looked at and told of although there may be no notice. If another one has changed our lease back
@@ -131,11 +138,11 @@ impl LeaseStore for Directory {
                 let _ = answer.send(lock.and_then(|lock| claim.settle(&lock)));
             }
         };
-        self.line.join(&self.dir, Box::new(job))?;
+        self.queue.join(&self.dir, Box::new(job))?;
         match tokio::time::timeout(PATIENCE, answered).await {
             Ok(Ok(settled)) => settled.inspect(|_| self.look_again()),
             Ok(Err(_)) => Err(StoreError::NoAnswer(self.dir.clone())),
-            Err(_) => Err(out_of_patience(&self.line, &self.dir)),
+            Err(_) => Err(out_of_patience(&self.queue, &self.dir)),
         }
     }
 
@@ -169,20 +176,7 @@ fn snapshot(reading: &Reading, dir: &Path, owner: &str) -> Snapshot {
         .filter(|own| config.as_ref().map_or(true, |config| fits_config(config, &own.subnets)));
     let own = fitting.min_by_key(|own| own.since);
     let own_is_damaged = own.as_ref().is_some_and(|own| reading.is_unreadable(&lease_file::name(own)));
-    let public = ByFamily::default();
-    Snapshot {
-        origin: None,
-        version: None,
-        is_stale: false,
-        own,
-        own_is_damaged,
-        rival: None,
-        public,
-        announced: ByFamily::default(),
-        peers,
-        faults: reading.faults(dir),
-        config,
-    }
+    Snapshot { own, own_is_damaged, peers, faults: reading.faults(dir), ..Snapshot::of(config) }
 }
 
 fn release(lock: &Lock, dir: &Path, owner: &str) -> Result<Arc<Lease>, StoreError> {
@@ -196,10 +190,59 @@ fn release(lock: &Lock, dir: &Path, owner: &str) -> Result<Arc<Lease>, StoreErro
     own.into_iter().next().ok_or_else(|| StoreError::NotHeld { owner: owner.to_owned(), dir: dir.to_owned() })
 }
 
-fn out_of_patience(line: &Line, dir: &Path) -> StoreError {
-    if line.is_waiting() {
+/// Does something with a store as soon as nobody else does.
+fn locked<T: Send + 'static>(
+    dir: &Path,
+    work: impl FnOnce(&Lock) -> Result<T, StoreError> + Send + 'static,
+) -> Result<T, StoreError> {
+    let (answer, answered) = mpsc::channel();
+    let queue = LockQueue::default();
+    let job = move |lock: Result<Lock, StoreError>| {
+        let _ = answer.send(lock.and_then(|lock| work(&lock)));
+    };
+    queue.join(dir, Box::new(job))?;
+    answered.recv_timeout(PATIENCE).unwrap_or_else(|_| Err(out_of_patience(&queue, dir)))
+}
+
+fn out_of_patience(queue: &LockQueue, dir: &Path) -> StoreError {
+    if queue.is_waiting() {
         StoreError::Locked { lock: lock_file(dir), waited: PATIENCE }
     } else {
         StoreError::Slow { dir: dir.to_owned(), waited: PATIENCE }
+    }
+}
+
+fn fill(lock: &Lock, dir: &Path, config: Option<&str>, leases: &[Lease]) -> Result<(), StoreError> {
+    let mut missing = Vec::new();
+    for lease in leases {
+        let text = lease_file::text(lease)
+            .map_err(|cause| StoreError::Unwritable { owner: lease.owner.clone(), cause })?;
+        let name = lease_file::name(lease);
+        if is_missing(&leases_of(dir).join(&name), &text)? {
+            missing.push((name, text));
+        }
+    }
+    if let Some(config) = config {
+        let path = dir.join(CONFIG);
+        if is_missing(&path, config)? {
+            fs::write(&path, config).map_err(StoreError::disk("write", path))?;
+        }
+    }
+    missing.iter().try_for_each(|(name, text)| lock.write(name, text, Target::New))
+}
+
+/// Whether a file has to be written; one that says something else is somebody's.
+fn is_missing(path: &Path, text: &str) -> Result<bool, StoreError> {
+    match there(path)? {
+        None => Ok(true),
+        Some(known) if known.trim() == text.trim() => Ok(false),
+        Some(_) => Err(StoreError::Occupied(path.to_owned())),
+    }
+}
+
+fn there(path: &Path) -> Result<Option<String>, StoreError> {
+    match flannel_files::read_text(path, flannel_files::MOST_BY_HAND) {
+        Err(wrong) if wrong.kind() == io::ErrorKind::NotFound => Ok(None),
+        read => read.map(Some).map_err(StoreError::disk("read", path)),
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ipnet::IpNet;
+use flannel_plan::allocate::NoFreeSubnet;
 
 use crate::etcd::EtcdError;
 use crate::kubernetes::KubernetesError;
@@ -65,17 +65,12 @@ pub enum StoreError {
         waited: Duration,
     },
     /// Every subnet is given out.
-    #[error(
-        "no /{subnet_len} is free in {network}, {taken} leases overlap it: release one that nobody needs \
-         (`flannelctl lease release NODE --lease-dir DIR`), or choose a larger network or a longer subnet length"
-    )]
+    #[error("{none_free}: {way_out}, or choose a larger network or a longer subnet length")]
     NoSubnetLeft {
-        /// The pod network.
-        network: IpNet,
-        /// The prefix length of a node's part.
-        subnet_len: u8,
-        /// How many leases lie in it.
-        taken: usize,
+        /// Of which network.
+        none_free: NoFreeSubnet,
+        /// How a lease that nobody needs is given back in this store.
+        way_out: String,
     },
     /// There is nothing to release.
     #[error("{owner} holds no lease in {}: `flannelctl lease list` shows who holds one", dir.display())]

@@ -3,6 +3,7 @@
 //! Takes announcements, gives snapshots. `PREFIX/config` is the net-conf and `PREFIX/subnets/10.244.1.0-24` the
 //! lease of that subnet. A lease belongs to whoever has the public address in its value.
 
+mod channel;
 mod claim;
 mod client;
 mod error;
@@ -11,12 +12,9 @@ pub mod fuzz;
 mod holding;
 mod keeper;
 mod keys;
-mod line;
 mod messages;
 mod table;
 mod tenure;
-mod tls;
-mod transfer;
 mod txn;
 mod watch;
 
@@ -43,7 +41,7 @@ use watch::Watch;
 
 pub use crate::secret::Secret;
 pub use error::EtcdError;
-pub use transfer::{Contents, StoredLease};
+pub use txn::{Contents, StoredLease};
 
 const TTL: Duration = Duration::from_secs(86_400);
 // What a watch lost without a word is found by the next whole read.
@@ -270,16 +268,12 @@ impl Etcd {
         let holder = rivals.map(|(name, _)| self.rival(name, Stand::Yields));
         Snapshot {
             origin: self.table.origin(),
-            version: None,
-            is_stale: false,
             own: own.and_then(|(_, entry)| entry.lease.clone()),
             own_is_damaged: own.is_some_and(|(_, entry)| entry.fault.is_some() || title != Some(Title::Own)),
             rival: holder.or_else(|| self.intruder.as_ref().map(|intruder| intruder.rival.clone())),
-            public: ByFamily::default(),
-            announced: ByFamily::default(),
             peers,
             faults,
-            config: config.cloned(),
+            ..Snapshot::of(config.cloned())
         }
     }
 }

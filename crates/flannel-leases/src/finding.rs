@@ -3,7 +3,7 @@
 use flannel_plan::finding::{Code, Finding};
 
 use crate::etcd::EtcdError;
-use crate::kubernetes::{KubernetesError, NoPodCidr};
+use crate::kubernetes::{CallFault, KubernetesError, NoPodCidr};
 use crate::rival::Rival;
 use crate::{Fault, StoreError};
 
@@ -52,7 +52,6 @@ impl EtcdError {
             | Self::Proxy(_) => Code::StoreUnusable,
             Self::Away(_) => Code::StoreSilent,
             Self::Login { .. } => Code::Forbidden,
-            Self::NoSubnetLeft { .. } => Code::RangeExhausted,
             Self::Refused { .. } | Self::Outraced { .. } | Self::Exists(_) | Self::Malformed(_) => {
                 Code::StoreRefuses
             }
@@ -71,9 +70,12 @@ impl KubernetesError {
             | Self::Credential { .. }
             | Self::Proxy(_) => Code::StoreUnusable,
             Self::Homeless { .. } | Self::NoNode(_) => Code::NoNode,
-            Self::Unreachable { .. } | Self::Broken { .. } | Self::Slow { .. } => Code::StoreSilent,
-            Self::Refused { code: 401 | 403, .. } => Code::Forbidden,
-            Self::Refused { .. } | Self::Garbled { .. } => Code::StoreRefuses,
+            Self::Unreachable { .. } => Code::StoreSilent,
+            Self::Call { fault, .. } => match fault {
+                CallFault::Broken(_) | CallFault::Slow(_) => Code::StoreSilent,
+                CallFault::Refused(401 | 403, _) => Code::Forbidden,
+                CallFault::Refused(..) | CallFault::Garbled(_) => Code::StoreRefuses,
+            },
             Self::NoPodCidr { cause: NoPodCidr::Exhausted(_), .. } => Code::RangeExhausted,
             Self::NoPodCidr { .. } | Self::NoFamily { .. } | Self::BadPodCidr { .. } => Code::NoAllocator,
             Self::Outside { .. } => Code::OutsideNetwork,

@@ -7,10 +7,10 @@
 mod access;
 mod board;
 mod client;
-mod clock;
 mod condition;
 mod connection;
 mod error;
+mod event;
 #[cfg(test)]
 mod fake;
 mod follow;
@@ -22,16 +22,12 @@ mod list;
 mod net_conf;
 mod node;
 mod nodes;
-mod notice;
 mod own;
-mod pace;
 mod publish;
 mod rivalry;
 mod stream;
 #[cfg(test)]
 mod tests;
-mod tls;
-mod unpack;
 mod wire;
 
 use std::path::PathBuf;
@@ -50,17 +46,17 @@ use crate::{Fault, LeaseStore, Readiness, Server, Snapshot, StoreError};
 use access::{Access, Hints, Trust};
 use board::{Board, State};
 use client::Client;
-use condition::{Teller, Word};
+use condition::{ConditionKeeper, NodeReadiness};
 use follow::Follower;
 use identity::Identity;
 use list::Age;
-use net_conf::NetConf;
+use net_conf::NetConfFile;
 use nodes::{Memory, Nodes};
 use own::{Own, OwnLease};
 use publish::Complaint;
 use rivalry::Rivalry;
 
-pub use error::{KubernetesError, NoPodCidr};
+pub use error::{CallFault, KubernetesError, NoPodCidr};
 
 /// How long a node may be not ready before Kubernetes is told.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -91,8 +87,8 @@ pub struct Kubernetes {
     identity: Arc<Identity>,
     board: Arc<Board>,
     changes: watch::Receiver<u64>,
-    net_conf: NetConf,
-    words: Option<watch::Sender<Option<Word>>>,
+    net_conf: NetConfFile,
+    readiness: Option<watch::Sender<Option<NodeReadiness>>>,
     /// How long a node may be not ready before Kubernetes is told.
     patience: Duration,
     /// How long a watch may say nothing.
@@ -132,8 +128,8 @@ impl Kubernetes {
             identity: Arc::new(Identity::new(options.node_name, options.pod)?),
             changes: board.listen(),
             board,
-            net_conf: NetConf::new(options.net_conf),
-            words: options.set_condition.then(|| watch::Sender::new(None)),
+            net_conf: NetConfFile::new(options.net_conf),
+            readiness: options.set_condition.then(|| watch::Sender::new(None)),
             patience: PATIENCE,
             silence: follow::SILENCE,
             age: Age::default(),
@@ -178,11 +174,10 @@ impl Kubernetes {
         }
         let (client, board, identity) =
             (Arc::clone(&self.client), Arc::clone(&self.board), Arc::clone(&self.identity));
-        if let Some(words) = &self.words {
+        if let Some(readiness) = &self.readiness {
             let (client, board, identity) = (Arc::clone(&client), Arc::clone(&board), Arc::clone(&identity));
-            let teller =
-                Teller { client, board, identity, words: words.subscribe(), patience: self.patience };
-            self.tasks.spawn(teller.run());
+            let (readiness, patience) = (readiness.subscribe(), self.patience);
+            self.tasks.spawn(ConditionKeeper { client, board, identity, readiness, patience }.run());
         }
         let (prefix, silence) = (self.prefix.clone(), self.silence);
         self.tasks.spawn(Follower { client, board, identity, prefix, silence }.run(self.age.clone()));
@@ -268,8 +263,8 @@ impl LeaseStore for Kubernetes {
     }
 
     fn tell(&mut self, readiness: &Readiness) {
-        if let Some(words) = &self.words {
-            words.send_modify(|word| *word = Word::after(word.as_ref(), readiness, Instant::now()));
+        if let Some(told) = &self.readiness {
+            told.send_modify(|told| *told = NodeReadiness::after(told.as_ref(), readiness, Instant::now()));
         }
     }
 }

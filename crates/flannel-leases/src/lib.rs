@@ -7,6 +7,7 @@ mod directory;
 mod error;
 pub mod etcd;
 mod finding;
+mod in_force;
 pub mod kubernetes;
 mod proxy;
 mod readable;
@@ -93,6 +94,25 @@ pub struct Snapshot {
     pub peers: Vec<Arc<Lease>>,
     /// What is there but cannot be read; what it said before, if anything, is still in force above.
     pub faults: Vec<Fault>,
+}
+
+impl Snapshot {
+    /// One that says nothing but what the net-conf is.
+    pub fn of(config: Result<NetworkConfig, Fault>) -> Self {
+        Self {
+            origin: None,
+            version: None,
+            is_stale: false,
+            config,
+            own: None,
+            own_is_damaged: false,
+            rival: None,
+            public: ByFamily::default(),
+            announced: ByFamily::default(),
+            peers: Vec::new(),
+            faults: Vec::new(),
+        }
+    }
 }
 
 /// A part of a store that cannot be read.

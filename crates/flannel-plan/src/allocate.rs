@@ -1,10 +1,88 @@
-//! The next free part of a pod network. Takes the network and what is taken, gives the lowest free subnet.
+//! Which subnets a node gets of the pod networks, in every store that gives them out itself. Takes the net-conf, what the
+//! node holds or had, and what others have; gives a subnet of each family.
+
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use crate::config::PodNetwork;
-use crate::family::Family;
+use crate::config::{NetworkConfig, PodNetwork};
+use crate::family::{ByFamily, Family, overlap};
 use crate::number::{address, number, reach, span};
+
+/// What a node brings along when it claims subnets.
+#[derive(Clone, Copy, Debug)]
+pub struct SubnetClaim<'a> {
+    /// Those it holds by right, the best first: it keeps them if they fit.
+    pub kept: &'a [ByFamily<IpNet>],
+    /// Those it had, the best first: it gets them again if they fit and are free.
+    pub previous: &'a [ByFamily<IpNet>],
+    /// Those of others.
+    pub taken: &'a [IpNet],
+    /// From the subnet of which number on a free one is looked for, counted round and round: nodes that start together
+    /// rarely want the same if that is random, and both families of one node begin at the same place.
+    pub start: u64,
+}
+
+/// Every subnet of a pod network is given out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no /{subnet_len} is free in {network}, {taken} leases overlap it")]
+pub struct NoFreeSubnet {
+    /// The pod network.
+    pub network: IpNet,
+    /// The prefix length of a node's part.
+    pub subnet_len: u8,
+    /// How many leases lie in it.
+    pub taken: usize,
+}
+
+impl SubnetClaim<'_> {
+    /// The subnets that the node gets, one for each family that is on.
+    pub fn choose(&self, config: &NetworkConfig) -> Result<ByFamily<IpNet>, NoFreeSubnet> {
+        let mut subnets = ByFamily::default();
+        for (family, network) in config.networks.iter() {
+            *subnets.slot(family) = Some(self.choose_of(family, network)?);
+        }
+        Ok(subnets)
+    }
+
+    fn choose_of(&self, family: Family, network: &PodNetwork) -> Result<IpNet, NoFreeSubnet> {
+        let fitting = |subnets: &[ByFamily<IpNet>], is_given: &dyn Fn(IpNet) -> bool| {
+            let mut subnets = subnets.iter().filter_map(|subnets| subnets.get(family)).map(IpNet::trunc);
+            subnets.find(|subnet| fits(network, *subnet) && is_given(*subnet))
+        };
+        let is_free = |subnet| !self.taken.iter().any(|taken| overlap(*taken, subnet));
+        let held = fitting(self.kept, &|_| true).or_else(|| fitting(self.previous, &is_free));
+        held.or_else(|| self.any_free(network)).ok_or_else(|| NoFreeSubnet {
+            network: network.network,
+            subnet_len: network.subnet_len,
+            taken: self.taken.iter().filter(|taken| overlap(**taken, network.network)).count(),
+        })
+    }
+
+    fn any_free(&self, network: &PodNetwork) -> Option<IpNet> {
+        let from =
+            |subnet_min| free_subnet(&PodNetwork { subnet_min, ..*network }, self.taken.iter().copied());
+        let start = nth(network, self.start).unwrap_or(network.subnet_min);
+        from(start).or_else(|| from(network.subnet_min))
+    }
+}
+
+/// The first address of the subnet of that number, counted round and round.
+fn nth(network: &PodNetwork, n: u64) -> Option<IpAddr> {
+    let family = Family::of_net(network.network);
+    let size = reach(family, network.subnet_len)?.checked_add(1)?;
+    let first = number(network.subnet_min);
+    let count = (number(network.subnet_max).checked_sub(first)? / size).checked_add(1)?;
+    address(family, first.checked_add((u128::from(n) % count) * size)?)
+}
+
+/// Whether a lease has exactly the families of the net-conf, each as the net-conf gives it out.
+pub fn fits_config(config: &NetworkConfig, subnets: &ByFamily<IpNet>) -> bool {
+    Family::BOTH.into_iter().all(|family| match (config.networks.get(family), subnets.get(family)) {
+        (Some(network), Some(subnet)) => fits(network, *subnet),
+        (network, subnet) => network.is_none() && subnet.is_none(),
+    })
+}
 
 /// The lowest subnet from `subnet_min` to `subnet_max` that shares no address with a taken one.
 ///

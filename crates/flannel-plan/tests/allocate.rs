@@ -2,9 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test stops at the first surprise")]
 
-use flannel_plan::allocate::{fits, free_subnet};
+use flannel_plan::allocate::{SubnetClaim, fits, fits_config, free_subnet};
 use flannel_plan::config::{NetworkConfig, PodNetwork};
-use flannel_plan::family::overlap;
+use flannel_plan::family::{ByFamily, overlap};
 use ipnet::IpNet;
 use proptest::prelude::*;
 
@@ -46,6 +46,34 @@ fn a_large_network_is_searched_as_fast_as_a_small_one() {
     assert_eq!(free_subnet(&large, [net("::/0")]), None);
     let at_the_end = network("ff00::/8", 64);
     assert_eq!(free_subnet(&at_the_end, [net("ff00::/8")]), None);
+}
+
+fn v4(text: &str) -> ByFamily<IpNet> {
+    ByFamily { v4: Some(net(text)), v6: None }
+}
+
+#[test]
+fn a_node_keeps_what_it_holds_gets_again_what_is_free_and_else_any_that_is() {
+    let config = NetworkConfig::parse(r#"{"Network":"10.3.0.0/22","SubnetLen":24}"#).unwrap();
+    let taken = [net("10.3.1.0/24"), net("10.3.2.0/25")];
+    let nothing = SubnetClaim { kept: &[], previous: &[], taken: &taken, start: 0 };
+    let misfit = v4("10.9.1.0/24");
+    let kept = [misfit, v4("10.3.2.0/24")];
+    assert_eq!(SubnetClaim { kept: &kept, ..nothing }.choose(&config), Ok(v4("10.3.2.0/24")));
+    assert_eq!(SubnetClaim { previous: &kept, ..nothing }.choose(&config), Ok(v4("10.3.3.0/24")));
+    let previous = [v4("10.3.1.0/24"), v4("10.3.3.7/24")];
+    assert_eq!(SubnetClaim { previous: &previous, ..nothing }.choose(&config), Ok(v4("10.3.3.0/24")));
+    for (start, subnet) in
+        [(0, "10.3.1.0/24"), (2, "10.3.3.0/24"), (3, "10.3.1.0/24"), (u64::MAX, "10.3.1.0/24")]
+    {
+        let claim = SubnetClaim { taken: &[], start, ..nothing };
+        assert_eq!(claim.choose(&config), Ok(v4(subnet)), "{start}");
+    }
+    let full = [net("10.3.1.0/24"), net("10.3.2.0/23"), net("10.4.0.0/16")];
+    let none = SubnetClaim { taken: &full, ..nothing }.choose(&config).unwrap_err();
+    assert_eq!(none.to_string(), "no /24 is free in 10.3.0.0/22, 2 leases overlap it");
+    assert!(fits_config(&config, &v4("10.3.1.0/24")) && !fits_config(&config, &misfit));
+    assert!(!fits_config(&config, &ByFamily::default()));
 }
 
 #[test]

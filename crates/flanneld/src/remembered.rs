@@ -10,7 +10,6 @@ use std::{fs, io};
 
 use flannel_files::{MOST_BY_PROGRAM, Survives, folder_of};
 use flannel_leases::{Server, Snapshot};
-use flannel_plan::family::ByFamily;
 use flannel_plan::finding::{Code, Finding, texts};
 use flannel_plan::lease::Lease;
 use flannel_plan::peers::Newcomer;
@@ -89,14 +88,10 @@ impl Remembered {
             origin: told.origin,
             version: told.version,
             is_stale: true,
-            config: Ok(told.config),
             own: Some(told.own),
-            own_is_damaged: false,
-            rival: None,
             public: told.public,
-            announced: ByFamily::default(),
             peers: told.peers.leases,
-            faults: Vec::new(),
+            ..Snapshot::of(Ok(told.config))
         });
         self.earlier.clone()
     }

@@ -7,14 +7,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use flannel_plan::allocate::{fits, free_subnet};
-use flannel_plan::config::{NetworkConfig, PodNetwork};
-use flannel_plan::family::{ByFamily, Family, overlap};
+use flannel_plan::allocate::{SubnetClaim, fits_config};
+use flannel_plan::config::NetworkConfig;
+use flannel_plan::family::{ByFamily, overlap};
 use flannel_plan::lease::{Announcement, Lease, is_same_node, subnets_from_key};
 use ipnet::IpNet;
 
 use super::lease_file::{self, AGE_UNKNOWN};
-use super::lock::{Lock, Place};
+use super::lock::{Lock, Target};
 use super::notice::Suspects;
 use super::reading::Reading;
 use crate::StoreError;
@@ -36,11 +36,11 @@ pub(super) struct Claim {
 impl Claim {
     /// Claims or renews the lease.
     pub(super) fn settle(mut self, lock: &Lock) -> Result<Lease, StoreError> {
-        let held = self.wishes();
+        let held = self.held_before();
         self.reading.look(&self.dir, &Suspects::default())?;
         let config = self.reading.config().map_err(StoreError::NoConfig)?;
         let own = self.own_leases(config);
-        let subnets = self.subnets(config, &own, held)?;
+        let subnets = self.subnets(config, &own, &held)?;
         let kept = own.iter().find(|own| own.subnets == subnets);
         let lease = Lease {
             owner: self.owner.clone(),
@@ -60,7 +60,7 @@ impl Claim {
 
     /// The subnets that this node holds as far as it knows, then those it had before: a lease that was
     /// removed under a running node is claimed again as it was, if nobody else has it by now.
-    fn wishes(&self) -> Vec<ByFamily<IpNet>> {
+    fn held_before(&self) -> Vec<ByFamily<IpNet>> {
         let held = self.reading.leases().filter(|lease| lease.owner == self.owner);
         held.map(|lease| lease.subnets).chain([self.previous]).collect()
     }
@@ -87,23 +87,14 @@ impl Claim {
         &self,
         config: &NetworkConfig,
         own: &[&Arc<Lease>],
-        wishes: Vec<ByFamily<IpNet>>,
+        previous: &[ByFamily<IpNet>],
     ) -> Result<ByFamily<IpNet>, StoreError> {
-        let taken = self.taken();
-        let mut subnets = ByFamily::default();
-        for (family, network) in config.networks.iter() {
-            let kept = own.iter().filter(|lease| !self.is_contested(lease, family));
-            let kept =
-                kept.filter_map(|lease| lease.subnets.get(family)).find(|subnet| fits(network, **subnet));
-            let wished = || {
-                let wished = wishes.iter().filter_map(|wish| wish.get(family));
-                wished.copied().find(|subnet| fits(network, *subnet) && !overlaps_any(*subnet, &taken))
-            };
-            let subnet =
-                kept.copied().or_else(wished).or_else(|| free_subnet(network, taken.iter().copied()));
-            *subnets.slot(family) = Some(subnet.ok_or_else(|| none_left(network, &taken))?);
-        }
-        Ok(subnets)
+        let kept: Vec<_> = own.iter().map(|lease| self.uncontested(lease)).collect();
+        let claim = SubnetClaim { kept: &kept, previous, taken: &self.taken(), start: 0 };
+        claim.choose(config).map_err(|none_free| StoreError::NoSubnetLeft {
+            none_free,
+            way_out: "release one that nobody needs (`flannelctl lease release NODE --lease-dir DIR`)".into(),
+        })
     }
 
     /// The subnets of all others, those of unreadable files included: their names are proof enough, unless
@@ -115,14 +106,17 @@ impl Claim {
         others.chain(unknown).flat_map(|subnets| [subnets.v4, subnets.v6]).flatten().collect()
     }
 
-    /// Whether somebody else has a part of our subnet, and had it first. Cannot come from claims, only from
+    /// The subnets of a lease of ours of which nobody else had a part first. That cannot come from claims, only from
     /// files that were copied by hand.
-    fn is_contested(&self, own: &Lease, family: Family) -> bool {
-        let Some(subnet) = own.subnets.get(family) else { return false };
-        self.reading.leases().filter(|other| !self.is_own(other)).any(|other| {
-            let older = (other.since, &other.owner) < (own.since, &own.owner);
-            older && other.subnets.get(family).is_some_and(|theirs| overlap(*theirs, *subnet))
-        })
+    fn uncontested(&self, own: &Lease) -> ByFamily<IpNet> {
+        let mut subnets = own.subnets;
+        let older = |other: &&Arc<Lease>| (other.since, &other.owner) < (own.since, &own.owner);
+        for other in self.reading.leases().filter(|other| !self.is_own(other)).filter(older) {
+            for (family, theirs) in other.subnets.iter() {
+                subnets.slot(family).take_if(|ours| overlap(*theirs, *ours));
+            }
+        }
+        subnets
     }
 
     /// Later than every lease there is, whatever the clocks of their nodes said.
@@ -141,23 +135,6 @@ impl Claim {
         let text = lease_file::text(lease)
             .map_err(|cause| StoreError::Unwritable { owner: lease.owner.clone(), cause })?;
         let ours = kept.is_some() || self.reading.is_unreadable(&name);
-        lock.write(&name, &text, if ours { Place::Ours } else { Place::New })
+        lock.write(&name, &text, if ours { Target::Ours } else { Target::New })
     }
-}
-
-/// Whether a lease has a subnet for each family that is switched on, and for no other.
-pub(super) fn fits_config(config: &NetworkConfig, subnets: &ByFamily<IpNet>) -> bool {
-    Family::BOTH.into_iter().all(|family| match (config.networks.get(family), subnets.get(family)) {
-        (Some(network), Some(subnet)) => fits(network, *subnet),
-        (network, subnet) => network.is_none() && subnet.is_none(),
-    })
-}
-
-fn overlaps_any(subnet: IpNet, taken: &[IpNet]) -> bool {
-    taken.iter().any(|taken| overlap(*taken, subnet))
-}
-
-fn none_left(network: &PodNetwork, taken: &[IpNet]) -> StoreError {
-    let taken = taken.iter().filter(|taken| overlap(**taken, network.network)).count();
-    StoreError::NoSubnetLeft { network: network.network, subnet_len: network.subnet_len, taken }
 }

@@ -30,7 +30,7 @@ pub(super) struct Lock {
 
 /// Whether a lease's file may already be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Target {
     /// It is new: another file of that name is somebody else's and is kept.
     New,
     /// It is ours and is replaced.
@@ -54,11 +54,11 @@ impl Lock {
     }
 
     /// Writes a lease whole or not at all, and returns when it would survive a power failure.
-    pub(super) fn write(&self, name: &str, text: &str, place: Place) -> Result<(), StoreError> {
+    pub(super) fn write(&self, name: &str, text: &str, target: Target) -> Result<(), StoreError> {
         self.make_room()?;
         let unfinished = self.leases.join(UNFINISHED);
         let written = write_new(&unfinished, text).map_err(StoreError::disk("write", &unfinished));
-        let put = written.and_then(|()| self.put(&unfinished, name, place));
+        let put = written.and_then(|()| self.put(&unfinished, name, target));
         if put.is_err() {
             let _ = fs::remove_file(&unfinished);
         }
@@ -76,11 +76,11 @@ impl Lock {
         }
     }
 
-    fn put(&self, unfinished: &Path, name: &str, place: Place) -> Result<(), StoreError> {
+    fn put(&self, unfinished: &Path, name: &str, target: Target) -> Result<(), StoreError> {
         let lease = self.leases.join(name);
-        let flags = match place {
-            Place::New => RenameFlags::NOREPLACE,
-            Place::Ours => RenameFlags::empty(),
+        let flags = match target {
+            Target::New => RenameFlags::NOREPLACE,
+            Target::Ours => RenameFlags::empty(),
         };
         let renamed = renameat_with(CWD, unfinished, CWD, &lease, flags);
         renamed.map_err(|errno| StoreError::disk("create", lease)(errno.into()))
@@ -142,26 +142,26 @@ fn sync(dir: &Path) -> Result<(), StoreError> {
 /// What is done when the lock is ours, or when it never will be.
 pub(super) type Job = Box<dyn FnOnce(Result<Lock, StoreError>) + Send>;
 
-/// This program's one place in the line for the lock.
+/// This program's one place in the queue for the lock.
 ///
 /// The one who waits does so in a thread of its own, because a file lock cannot be waited for in any other
 /// way without polling. A job that nobody waits for any more is replaced by the next, so a store that stays
 /// locked costs one thread, and an old announcement is never written after a newer one.
 #[derive(Clone, Default)]
-pub(super) struct Line {
+pub(super) struct LockQueue {
     next: Arc<Mutex<Option<Job>>>,
 }
 
-impl Line {
-    /// Stands in line with a job.
+impl LockQueue {
+    /// Queues a job.
     pub(super) fn join(&self, dir: &Path, job: Job) -> Result<(), StoreError> {
         if self.exchange(Some(job)).is_some() {
             return Ok(());
         }
-        let (line, store) = (self.clone(), dir.to_owned());
+        let (queue, store) = (self.clone(), dir.to_owned());
         let waits = move || {
             let lock = Lock::take(&store);
-            if let Some(job) = line.exchange(None) {
+            if let Some(job) = queue.exchange(None) {
                 job(lock);
             }
         };

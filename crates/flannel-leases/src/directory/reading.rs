@@ -17,6 +17,7 @@ use flannel_plan::quoted::quoted;
 
 use super::notice::Suspects;
 use super::{CONFIG, lease_file, leases_of};
+use crate::in_force::{self, NetConf, staying};
 use crate::{Fault, StoreError};
 
 // Far above any real file: only there to keep a stray huge one out of memory.
@@ -27,8 +28,7 @@ const MOST_BYTES: usize = 256 * 1024;
 pub(super) struct Reading {
     /// Grows with every look that found something changed.
     pub version: u64,
-    config: Option<NetworkConfig>,
-    config_fault: Option<Fault>,
+    net_conf: NetConf,
     leases: BTreeMap<Box<str>, Entry>,
     faults: BTreeMap<Box<str>, String>,
 }
@@ -113,16 +113,9 @@ impl Reading {
             Err(wrong) => Err(format!("cannot be read: {wrong}")),
         };
         let key = lease_file::key(name).unwrap_or_default();
-        match text.and_then(|text| lease_file::read(key, &text)) {
-            // The same lease stays the same allocation, which older snapshots share.
-            Ok(lease) => {
-                Some(before.filter(|before| ***before == lease).cloned().unwrap_or_else(|| lease.into()))
-            }
-            Err(reason) => {
-                self.faults.insert(name.into(), remembering(reason, before));
-                before.cloned()
-            }
-        }
+        let (lease, fault) = in_force::lease(text.and_then(|text| lease_file::read(key, &text)), before);
+        self.faults.extend(fault.map(|fault| (name.into(), fault)));
+        lease
     }
 
     fn look_at_config(&mut self, dir: &Path) -> bool {
@@ -132,28 +125,16 @@ impl Reading {
             Ok(None) => Err("is not there: write the net-conf into it".to_owned()),
             Err(wrong) => Err(format!("cannot be read: {wrong}")),
         };
+        let is_known = self.net_conf.config().is_ok();
         let parsed = text.and_then(|text| {
             NetworkConfig::parse(&text).map_err(|wrong| format!("holds no net-conf: {wrong}"))
         });
-        let (config, fault) = match parsed {
-            Ok(config) => (Some(config), None),
-            Err(reason) => {
-                let reason = remembering(reason, self.config.as_ref());
-                (self.config.clone(), Some(Fault { file, reason }))
-            }
-        };
-        let changed = config != self.config || fault != self.config_fault;
-        (self.config, self.config_fault) = (config, fault);
-        changed
+        self.net_conf.take(&file, parsed.map_err(|reason| staying(reason, is_known)))
     }
 
     /// The config in force, or why there has been none so far.
     pub(super) fn config(&self) -> Result<&NetworkConfig, Fault> {
-        match (&self.config, &self.config_fault) {
-            (Some(config), _) => Ok(config),
-            (None, Some(fault)) => Err(fault.clone()),
-            (None, None) => Err(Fault { file: CONFIG.into(), reason: "was not looked at".to_owned() }),
-        }
+        self.net_conf.config()
     }
 
     /// All leases in force.
@@ -174,11 +155,11 @@ impl Reading {
 
     /// Everything that cannot be read; the config only if an older one is in force.
     pub(super) fn faults(&self, dir: &Path) -> Vec<Fault> {
-        let config = self.config_fault.iter().filter(|_| self.config.is_some()).cloned();
+        let config = self.net_conf.fault().cloned();
         let leases = leases_of(dir);
         let shown = |name: &str| leases.join(quoted(name).to_string());
         let leases = self.faults.iter().map(|(name, reason)| (shown(name), reason.clone()));
-        config.chain(leases.map(|(file, reason)| Fault { file, reason })).collect()
+        config.into_iter().chain(leases.map(|(file, reason)| Fault { file, reason })).collect()
     }
 }
 
@@ -196,13 +177,6 @@ fn add(
         }
     }
     Ok(())
-}
-
-fn remembering<T>(reason: String, before: Option<&T>) -> String {
-    match before {
-        Some(_) => reason + "; what it said before stays in force",
-        None => reason,
-    }
 }
 
 /// The content of a file; nothing if it is not there.

@@ -1,20 +1,19 @@
 //! Decides which subnets this node should hold, and what has to be changed in etcd for it. Pure.
 //!
-//! Takes the table as of a whole read and what the node wants; gives one step at a time. A step that was
+//! Takes the table as of a whole read and what the node wants; gives one transaction at a time. One that was
 //! overtaken changes nothing: the next one is decided from the newer table that etcd answers with.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
-use flannel_plan::allocate::{fits, free_subnet};
-use flannel_plan::config::{NetworkConfig, PodNetwork};
-use flannel_plan::family::{ByFamily, Family, overlap};
+use flannel_plan::allocate::{SubnetClaim, fits_config};
+use flannel_plan::config::NetworkConfig;
+use flannel_plan::family::ByFamily;
 use flannel_plan::lease::{Announcement, Lease, is_same_node, subnet_key};
 use ipnet::IpNet;
 
-use super::error::EtcdError;
 use super::table::{Entry, Table, any_overlap};
 use super::tenure::{Tenure, Title};
+use crate::StoreError;
 
 // etcd takes 128 operations in a transaction.
 const MOST_SURPLUS: usize = 50;
@@ -51,24 +50,24 @@ pub(super) struct Held {
     pub lease_id: i64,
 }
 
-/// What to do next for the node to hold its lease.
+/// What this node lacks to hold its lease.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum Lack {
     /// Nothing: this key says what it should.
-    Keep(Box<str>),
+    Nothing(Box<str>),
     /// A transaction.
-    Change(Change),
+    Txn(ClaimTxn),
 }
 
 /// A transaction that writes this node's lease.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub(super) struct ClaimTxn {
     pub name: Box<str>,
     /// What must not have happened since the table was read.
     pub guard: Guard,
     /// How long the key is to live.
     pub life: Life,
-    /// Other keys of this node, and when they were changed last: deleted in the same step.
+    /// Other keys of this node, and when they were changed last: deleted by the same transaction.
     pub surplus: Vec<(Box<str>, i64)>,
 }
 
@@ -164,9 +163,9 @@ impl Held {
     }
 }
 
-/// Decides the next step. `dice` chooses among free subnets, so that nodes that start together rarely meet.
-pub(super) fn next_step(table: &Table, node: &Node, dice: u64) -> Result<Step, StepError> {
-    let config = table.config().map_err(StepError::NoConfig)?;
+/// Decides what to write next. `start` chooses among free subnets.
+pub(super) fn next_txn(table: &Table, node: &Node, start: u64) -> Result<Lack, ClaimError> {
+    let config = table.config().map_err(|fault| ClaimError::Store(StoreError::NoConfig(fault)))?;
     let kept = node.own(table, Some(config));
     let surplus = table.entries().filter(|(name, entry)| {
         node.owns(name, entry) && entry.remembered.is_none() && kept.is_none_or(|(kept, _)| kept != *name)
@@ -176,28 +175,27 @@ pub(super) fn next_step(table: &Table, node: &Node, dice: u64) -> Result<Step, S
     if let Some((name, entry)) = kept {
         let title = node.tenure.title(entry.lease_id);
         if title == Title::Rivals {
-            return Err(StepError::Rival(name.into()));
+            return Err(ClaimError::Rival(name.into()));
         }
         let is_said =
             entry.lease.as_ref().is_some_and(|lease| Some(&lease.announcement) == node.said.as_ref());
         if is_said && entry.fault.is_none() && surplus.is_empty() && title == Title::Own {
-            return Ok(Step::Keep(name.into()));
+            return Ok(Lack::Nothing(name.into()));
         }
         let life = if entry.lease_id == 0 { Life::Reserved } else { Life::Own };
         let guard = Guard::Unchanged(entry.changed);
-        return Ok(Step::Change(Change { name: name.into(), guard, life, surplus }));
+        return Ok(Lack::Txn(ClaimTxn { name: name.into(), guard, life, surplus }));
     }
-    let subnets = subnets(table, config, node, dice)?;
+    let subnets = subnets(table, config, node, start)?;
     let name = subnet_key(&subnets).into_boxed_str();
     let guard = Guard::NoneSince(table.keys.lease(same_base(&name)), table.revision);
-    Ok(Step::Change(Change { name, guard, life: Life::Own, surplus }))
+    Ok(Lack::Txn(ClaimTxn { name, guard, life: Life::Own, surplus }))
 }
 
-/// Why there is no next step.
+/// Why there is nothing to write.
 #[derive(Debug)]
-pub(super) enum StepError {
-    NoConfig(crate::Fault),
-    NoSubnetLeft(EtcdError),
+pub(super) enum ClaimError {
+    Store(StoreError),
     /// Somebody else who has this node's address holds this key, and lives.
     Rival(Box<str>),
 }
@@ -209,74 +207,24 @@ fn same_base(name: &str) -> &str {
     tail.and_then(|tail| name.get(..=tail)).unwrap_or(name)
 }
 
+/// The subnets to claim anew. `start` chooses among those that are free.
 fn subnets(
     table: &Table,
     config: &NetworkConfig,
     node: &Node,
-    dice: u64,
-) -> Result<ByFamily<IpNet>, StepError> {
-    let others = table.entries().filter(|(name, entry)| !node.owns(name, entry));
-    let others = others.filter_map(|(_, entry)| entry.subnets);
+    start: u64,
+) -> Result<ByFamily<IpNet>, ClaimError> {
+    let (own, others): (Vec<_>, Vec<_>) = table.entries().partition(|(name, entry)| node.owns(name, entry));
+    let others = others.into_iter().filter_map(|(_, entry)| entry.subnets);
     let taken: Vec<_> = others.flat_map(|subnets| [subnets.v4, subnets.v6]).flatten().collect();
-    let own = table.entries().filter(|(name, entry)| node.owns(name, entry));
+    let own = own.into_iter().filter_map(|(_, entry)| entry.subnets);
     let held = node.held.as_ref().map(|held| held.subnets);
-    let wishes: Vec<_> =
-        own.filter_map(|(_, entry)| entry.subnets).chain(held).chain([node.previous]).collect();
-    let mut subnets = ByFamily::default();
-    for (family, network) in config.networks.iter() {
-        let is_free = |subnet: &IpNet| !taken.iter().any(|taken| overlap(*taken, *subnet));
-        let wished = wishes.iter().filter_map(|wish| wish.get(family)).copied();
-        let wished =
-            wished.map(|subnet| subnet.trunc()).find(|subnet| fits(network, *subnet) && is_free(subnet));
-        let subnet = wished.or_else(|| some_free_subnet(network, &taken, dice));
-        *subnets.slot(family) = Some(subnet.ok_or_else(|| none_left(table, network, &taken))?);
-    }
-    Ok(subnets)
-}
-
-/// Whether a lease has exactly the families of the config, each as the config gives it out.
-pub(super) fn fits_config(config: &NetworkConfig, subnets: &ByFamily<IpNet>) -> bool {
-    Family::BOTH.iter().all(|family| match (config.networks.get(*family), subnets.get(*family)) {
-        (Some(network), Some(subnet)) => fits(network, *subnet),
-        (None, None) => true,
-        _ => false,
-    })
-}
-
-/// The first free subnet from a random place on: every free one may come out, and both families start at the
-/// same place, so that nodes with different IPv4 subnets rarely want the same IPv6 subnet.
-fn some_free_subnet(network: &PodNetwork, taken: &[IpNet], dice: u64) -> Option<IpNet> {
-    let begin = place(network, dice).unwrap_or(network.subnet_min);
-    let from = |subnet_min| free_subnet(&PodNetwork { subnet_min, ..*network }, taken.iter().copied());
-    from(begin).or_else(|| from(network.subnet_min))
-}
-
-/// The first address of the subnet of that number, counted round and round.
-fn place(network: &PodNetwork, dice: u64) -> Option<IpAddr> {
-    let bits = Family::of_net(network.network).bits();
-    let host_bits = u32::from(bits.checked_sub(network.subnet_len)?);
-    let (first, last) = (number(network.subnet_min), number(network.subnet_max));
-    let count = (last.checked_sub(first)? >> host_bits).checked_add(1)?;
-    let start = first.checked_add((u128::from(dice) % count) << host_bits)?;
-    match network.network {
-        IpNet::V4(_) => u32::try_from(start).ok().map(|start| IpAddr::V4(start.into())),
-        IpNet::V6(_) => Some(IpAddr::V6(start.into())),
-    }
-}
-
-fn number(address: IpAddr) -> u128 {
-    match address {
-        IpAddr::V4(address) => u128::from(u32::from(address)),
-        IpAddr::V6(address) => u128::from(address),
-    }
-}
-
-fn none_left(table: &Table, network: &PodNetwork, taken: &[IpNet]) -> StepError {
-    StepError::NoSubnetLeft(EtcdError::NoSubnetLeft {
-        network: network.network,
-        subnet_len: network.subnet_len,
-        taken: taken.iter().filter(|taken| overlap(**taken, network.network)).count(),
-        below: table.keys.subnets.clone(),
+    let previous: Vec<_> = own.chain(held).chain([node.previous]).collect();
+    let claim = SubnetClaim { kept: &[], previous: &previous, taken: &taken, start };
+    claim.choose(config).map_err(|none_free| {
+        let below = &table.keys.subnets;
+        let way_out = format!("delete the key of a node that is gone for good below {below}");
+        ClaimError::Store(StoreError::NoSubnetLeft { none_free, way_out })
     })
 }
 

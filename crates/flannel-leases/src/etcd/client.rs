@@ -11,10 +11,9 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tracing::{debug, info, warn};
 
 use super::EtcdOptions;
+use super::channel::{self, ANSWER_LIMIT, Call, CallError, GrpcChannel, TlsContent, TlsFiles};
 use super::error::EtcdError;
-use super::line::{self, ANSWER_LIMIT, Call, Line, Trouble};
 use super::messages::{AUTHENTICATE, AuthenticateRequest, AuthenticateResponse};
-use super::tls::{TlsContent, TlsFiles};
 use crate::Server;
 use crate::proxy::Proxies;
 use crate::secret::Secret;
@@ -25,7 +24,7 @@ const LOG_IN: Call = Call { path: AUTHENTICATE, act: "log in", stays_open: false
 pub(super) struct Client {
     endpoints: Vec<Uri>,
     current: usize,
-    line: Option<Line>,
+    channel: Option<GrpcChannel>,
     proxies: Proxies,
     tls: TlsFiles,
     /// What the certificates were when the connection was made.
@@ -46,12 +45,12 @@ impl Client {
         } else {
             TlsFiles::of(options)?
         };
-        let endpoints = options.endpoints.iter().map(|endpoint| line::parse(endpoint, &tls));
+        let endpoints = options.endpoints.iter().map(|endpoint| channel::parse(endpoint, &tls));
         let endpoints = endpoints.collect::<Result<Vec<_>, _>>()?;
         let has_login = !options.username.is_empty() && !options.password.is_empty();
         let client = Self {
             current: 0,
-            line: None,
+            channel: None,
             proxies: Proxies::of_environment(),
             tls_content: tls.read()?,
             tls,
@@ -63,15 +62,15 @@ impl Client {
             endpoints,
         };
         for endpoint in &client.endpoints {
-            line::settings(endpoint, &client.tls_content)?;
-            line::way_to(endpoint, &client.proxies)?;
+            channel::settings(endpoint, &client.tls_content)?;
+            channel::way_to(endpoint, &client.proxies)?;
         }
         if client.endpoints.is_empty() { Err(EtcdError::NoEndpoint) } else { Ok(client) }
     }
 
     /// What etcd is known by before it has said a word.
     pub(super) fn server(&self) -> Server {
-        Server::new(self.endpoints.iter().map(line::named), self.tls_content.authorities())
+        Server::new(self.endpoints.iter().map(channel::named), self.tls_content.authorities())
     }
 
     /// Asks a question that has one answer.
@@ -97,19 +96,19 @@ impl Client {
         A: Message + Default + 'static,
     {
         let mut faults = Vec::new();
-        let mut is_fresh = self.line.is_none();
+        let mut is_fresh = self.channel.is_none();
         let mut logins = 0;
         while faults.len() < self.endpoints.len() {
             match self.try_once(call, requests.clone()).await {
                 Ok(answer) => return Ok(self.answered(answer)),
-                Err(Trouble::Refused(why)) => return Err(why),
-                Err(Trouble::Token(_)) if logins == 0 => {
+                Err(CallError::Refused(why)) => return Err(why),
+                Err(CallError::Token(_)) if logins == 0 => {
                     logins += 1;
                     self.token = None;
                 }
                 // A connection that was there before may have died unnoticed.
-                Err(Trouble::Away(_)) if !is_fresh => self.line = None,
-                Err(Trouble::Away(why) | Trouble::Late(why) | Trouble::Token(why)) => {
+                Err(CallError::Away(_)) if !is_fresh => self.channel = None,
+                Err(CallError::Away(why) | CallError::Late(why) | CallError::Token(why)) => {
                     faults.push((self.endpoint(), why));
                     self.move_on();
                 }
@@ -121,7 +120,7 @@ impl Client {
 
     /// Gives the connection up, so that the next call goes to the next endpoint.
     pub(super) fn move_on(&mut self) {
-        self.line = None;
+        self.channel = None;
         self.current = (self.current + 1) % self.endpoints.len();
     }
 
@@ -132,7 +131,7 @@ impl Client {
 
     /// The endpoint in use.
     pub(super) fn endpoint(&self) -> String {
-        self.endpoints.get(self.current).map(line::named).unwrap_or_default()
+        self.endpoints.get(self.current).map(channel::named).unwrap_or_default()
     }
 
     /// Whether anything is read from files.
@@ -146,7 +145,7 @@ impl Client {
         let Some(endpoint) = self.endpoints.get(self.current) else { return false };
         let new = match self.tls.read() {
             Ok(new) if new == self.tls_content => return false,
-            Ok(new) => line::settings(endpoint, &new).map(|_| ()),
+            Ok(new) => channel::settings(endpoint, &new).map(|_| ()),
             Err(why) => Err(why),
         };
         let fault = new.err().map(|why| why.to_string());
@@ -157,12 +156,12 @@ impl Client {
         self.files_fault = fault;
         if is_usable {
             info!("the certificates for etcd have changed; connecting anew");
-            self.line = None;
+            self.channel = None;
         }
         is_usable
     }
 
-    async fn try_once<Q, A>(&mut self, call: Call, requests: Vec<Q>) -> Result<(A, Streaming<A>), Trouble>
+    async fn try_once<Q, A>(&mut self, call: Call, requests: Vec<Q>) -> Result<(A, Streaming<A>), CallError>
     where
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
@@ -170,47 +169,49 @@ impl Client {
         self.connect().await?;
         self.log_in().await?;
         let endpoint = self.endpoint();
-        let Some(line) = &mut self.line else { return Err(Trouble::Away("not connected".to_owned())) };
-        line.exchange(call, requests, self.token.clone(), &endpoint).await
+        let Some(channel) = &mut self.channel else {
+            return Err(CallError::Away("not connected".to_owned()));
+        };
+        channel.exchange(call, requests, self.token.clone(), &endpoint).await
     }
 
-    async fn connect(&mut self) -> Result<(), Trouble> {
-        if self.line.is_some() {
+    async fn connect(&mut self) -> Result<(), CallError> {
+        if self.channel.is_some() {
             return Ok(());
         }
         let Some(endpoint) = self.endpoints.get(self.current) else { return Ok(()) };
-        let content = self.tls.read().map_err(|why| Trouble::Away(why.to_string()))?;
+        let content = self.tls.read().map_err(|why| CallError::Away(why.to_string()))?;
         debug!(%endpoint, "connecting to etcd");
-        let proxy = line::way_to(endpoint, &self.proxies).map_err(Trouble::Refused)?;
-        self.line = Some(Line::connect(endpoint, &content, proxy).await?);
+        let proxy = channel::way_to(endpoint, &self.proxies).map_err(CallError::Refused)?;
+        self.channel = Some(GrpcChannel::connect(endpoint, &content, proxy).await?);
         self.tls_content = content;
         Ok(())
     }
 
-    async fn log_in(&mut self) -> Result<(), Trouble> {
+    async fn log_in(&mut self) -> Result<(), CallError> {
         if self.token.is_some() || self.user.is_empty() {
             return Ok(());
         }
         let endpoint = self.endpoint();
-        let Some(line) = &mut self.line else { return Ok(()) };
+        let Some(channel) = &mut self.channel else { return Ok(()) };
         let request =
             AuthenticateRequest { name: self.user.clone(), password: self.password.reveal().to_owned() };
-        match line.exchange(LOG_IN, vec![request], None, &endpoint).await {
+        match channel.exchange(LOG_IN, vec![request], None, &endpoint).await {
             Ok((AuthenticateResponse { token }, _)) => {
                 let mut token: MetadataValue<Ascii> =
-                    token.parse().map_err(|_| Trouble::Refused(EtcdError::Malformed("a login")))?;
+                    token.parse().map_err(|_| CallError::Refused(EtcdError::Malformed("a login")))?;
                 token.set_sensitive(true);
                 self.token = Some(token);
                 Ok(())
             }
             // As in Go: a user that nobody asks for does no harm.
-            Err(Trouble::Refused(EtcdError::Refused { reason, .. }))
+            Err(CallError::Refused(EtcdError::Refused { reason, .. }))
                 if reason.contains("authentication is not enabled") =>
             {
                 Ok(())
             }
-            Err(Trouble::Refused(EtcdError::Refused { reason, .. })) => {
-                Err(Trouble::Refused(EtcdError::Login { endpoint, user: self.user.clone(), reason }))
+            Err(CallError::Refused(EtcdError::Refused { reason, .. })) => {
+                Err(CallError::Refused(EtcdError::Login { endpoint, user: self.user.clone(), reason }))
             }
             Err(other) => Err(other),
         }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use flannel_plan::quoted::quoted;
-use ipnet::IpNet;
 
 use crate::ProxyError;
 
@@ -72,21 +71,6 @@ pub enum EtcdError {
         user: String,
         /// What it said.
         reason: String,
-    },
-    /// Every subnet is given out.
-    #[error(
-        "no /{subnet_len} is free in {network}, {taken} leases overlap it: delete the key of a node that is gone for \
-         good below {below}, or choose a larger network or a longer subnet length"
-    )]
-    NoSubnetLeft {
-        /// The pod network.
-        network: IpNet,
-        /// The prefix length of a node's part.
-        subnet_len: u8,
-        /// How many leases lie in it.
-        taken: usize,
-        /// Where the leases are.
-        below: String,
     },
     /// Others were faster all the time.
     #[error("no lease was had in {waited:?}: others changed the same keys {times} times; trying again")]

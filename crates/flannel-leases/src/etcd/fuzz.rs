@@ -5,7 +5,7 @@ use std::time::Duration;
 use flannel_plan::lease::{Announcement, subnets_from_key};
 use prost::Message;
 
-use super::claim::{Node, Step, next_step};
+use super::claim::{Lack, Node, next_txn};
 use super::keys::Keys;
 use super::messages::{TxnResponse, WatchResponse};
 use super::table::Table;
@@ -31,7 +31,7 @@ pub fn table(read: &[u8], told: &[u8], random: u64) {
     assert_eq!(leases.len(), table.entries().filter(|(_, entry)| entry.lease.is_some()).count());
     assert!(table.faults().iter().all(|fault| !fault.to_string().is_empty()));
     let said = Announcement::from_etcd("", r#"{"PublicIP":"10.0.0.1"}"#).ok();
-    if let Ok(Step::Change(change)) = next_step(&table, &Node { said, ..Node::default() }, random) {
-        assert!(subnets_from_key(&change.name).is_ok(), "{change:?}");
+    if let Ok(Lack::Txn(txn)) = next_txn(&table, &Node { said, ..Node::default() }, random) {
+        assert!(subnets_from_key(&txn.name).is_ok(), "{txn:?}");
     }
 }

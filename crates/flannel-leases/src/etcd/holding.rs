@@ -1,12 +1,13 @@
-//! Claims this node's key and holds it: carries out the steps that `claim` decides, and names whoever is in the way.
+//! Claims this node's key and holds it: carries out the transactions that `claim` decides, and names whoever is in the way.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use flannel_plan::allocate::fits_config;
 use flannel_plan::lease::{Announcement, Lease};
 use tracing::warn;
 
-use super::claim::{self, Change, Held, Life, Step, StepError, next_step};
+use super::claim::{ClaimError, ClaimTxn, Held, Lack, Life, next_txn};
 use super::error::EtcdError;
 use super::table::any_overlap;
 use super::tenure::Title;
@@ -37,13 +38,12 @@ impl Etcd {
         self.read().await?;
         let mut times = 0;
         loop {
-            match next_step(&self.table, &self.node, random()) {
-                Ok(Step::Keep(name)) if self.lives_on(&name).await? => return self.hold(&name),
-                Ok(Step::Keep(_)) => {}
-                Ok(Step::Change(change)) => times += usize::from(!self.take_over(&change).await?),
-                Err(StepError::NoConfig(fault)) => return Err(StoreError::NoConfig(fault)),
-                Err(StepError::NoSubnetLeft(why)) => return Err(why.into()),
-                Err(StepError::Rival(name)) => return Err(self.give_way(&name)),
+            match next_txn(&self.table, &self.node, random()) {
+                Ok(Lack::Nothing(name)) if self.lives_on(&name).await? => return self.hold(&name),
+                Ok(Lack::Nothing(_)) => {}
+                Ok(Lack::Txn(txn)) => times += usize::from(!self.take_over(&txn).await?),
+                Err(ClaimError::Store(why)) => return Err(why),
+                Err(ClaimError::Rival(name)) => return Err(self.give_way(&name)),
             }
             if began.elapsed() > PATIENCE {
                 return Err(EtcdError::Outraced { times, waited: PATIENCE }.into());
@@ -51,16 +51,16 @@ impl Etcd {
         }
     }
 
-    /// Carries out a step, notes whose key it was, and says whether nobody was faster. One that nothing but an address
+    /// Carries out a transaction, notes whose key it was, and says whether nobody was faster. One that nothing but an address
     /// says to be ours may have a holder, who then has a moment to write it again.
-    async fn take_over(&mut self, change: &Change) -> Result<bool, StoreError> {
-        let before = self.table.entry(&change.name).map_or(0, |entry| entry.lease_id);
+    async fn take_over(&mut self, txn: &ClaimTxn) -> Result<bool, StoreError> {
+        let before = self.table.entry(&txn.name).map_or(0, |entry| entry.lease_id);
         if self.node.tenure.title(before) == Title::Own {
-            return self.change(change).await;
+            return self.commit(txn).await;
         }
-        let intruder = self.intruder(&change.name);
+        let intruder = self.intruder(&txn.name);
         let is_known = self.node.held.is_some() && !self.node.tenure.is_wary();
-        if !self.change(change).await? {
+        if !self.commit(txn).await? {
             return Ok(false);
         }
         self.node.tenure.note_replaced(before, Instant::now());
@@ -99,15 +99,15 @@ impl Etcd {
         StoreError::Rival(Box::new(self.rival(name, Stand::Yields)))
     }
 
-    /// Carries out a step, and says whether nobody was faster. Either way the table is new.
-    async fn change(&mut self, change: &Change) -> Result<bool, StoreError> {
+    /// Carries out a transaction, and says whether nobody was faster. Either way the table is new.
+    async fn commit(&mut self, claim: &ClaimTxn) -> Result<bool, StoreError> {
         let Some(said) = &self.node.said else { return Ok(false) };
         let value = said.to_etcd().map_err(|cause| unwritable(said, cause))?;
-        let lease_id = match change.life {
+        let lease_id = match claim.life {
             Life::Reserved => 0,
             Life::Own => self.own_life().await?,
         };
-        match txn::write(&mut self.client, &self.table.keys, change, value, lease_id).await {
+        match txn::write(&mut self.client, &self.table.keys, claim, value, lease_id).await {
             Ok((is_done, read)) => {
                 self.take(read);
                 Ok(is_done)
@@ -168,7 +168,7 @@ impl Etcd {
                  addresses, which are no longer reached, until they are made anew",
                 taker.lease.as_ref().map_or(name, |lease| &lease.owner)
             ),
-            None if !claim::fits_config(config, &held.subnets) => {
+            None if !fits_config(config, &held.subnets) => {
                 "does not fit the net-conf any more: this node takes another subnet".to_owned()
             }
             None => "is gone (expired, revoked or deleted): this node claims it again".to_owned(),

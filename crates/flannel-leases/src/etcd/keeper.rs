@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use super::channel::Call;
 use super::client::Client;
 use super::error::EtcdError;
-use super::line::Call;
 use super::messages::{
     LEASE_GRANT, LEASE_KEEP_ALIVE, LeaseGrantRequest, LeaseGrantResponse, LeaseRequest, LeaseResponse,
 };

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use tracing::warn;
 use super::keys::Keys;
 use super::messages::{Event, Header, KeyValue};
 use crate::Fault;
+use crate::in_force::{self, NetConf, staying};
 use crate::sorted::Sorted;
 
 const DELETE: i32 = 1;
@@ -42,8 +43,7 @@ pub(super) struct Table {
     pub revision: i64,
     /// The newest word of etcd on itself.
     newest: Option<Header>,
-    config: Option<NetworkConfig>,
-    config_fault: Option<String>,
+    net_conf: NetConf,
     entries: BTreeMap<Box<str>, Entry>,
     /// The leases of all of those.
     leases: Sorted,
@@ -77,8 +77,7 @@ impl Table {
             version: 0,
             revision: 0,
             newest: None,
-            config: None,
-            config_fault: None,
+            net_conf: NetConf::default(),
             entries: BTreeMap::new(),
             leases: Sorted::default(),
         }
@@ -167,13 +166,9 @@ impl Table {
                 .map_err(|_| "is no text".to_owned())
                 .and_then(|text| NetworkConfig::parse(text).map_err(|why| format!("holds no net-conf: {why}"))),
         };
-        let (config, fault) = match parsed {
-            Ok(config) => (Some(config), None),
-            Err(reason) => (self.config.clone(), Some(remembering(reason, self.config.is_some()))),
-        };
-        let is_news = config != self.config || fault != self.config_fault;
-        (self.config, self.config_fault) = (config, fault);
-        is_news
+        let is_known = self.net_conf.config().is_ok();
+        let parsed = parsed.map_err(|reason| staying(reason, is_known));
+        self.net_conf.take(Path::new(&self.keys.config), parsed)
     }
 
     /// Drops remembered leases that the new history speaks against: their subnet, or their node, is elsewhere.
@@ -231,11 +226,7 @@ impl Table {
 
     /// The config in force, or why there has been none so far.
     pub(super) fn config(&self) -> Result<&NetworkConfig, Fault> {
-        let fault = || Fault {
-            file: PathBuf::from(&self.keys.config),
-            reason: self.config_fault.clone().unwrap_or_else(|| "was not looked at".to_owned()),
-        };
-        self.config.as_ref().ok_or_else(fault)
+        self.net_conf.config()
     }
 
     /// Every key of a lease, by the part of it that names the subnets.
@@ -262,15 +253,13 @@ impl Table {
 
     /// Everything that cannot be read; the config only if an older one is in force.
     pub(super) fn faults(&self) -> Vec<Fault> {
-        let config = self.config_fault.iter().filter(|_| self.config.is_some());
-        let config =
-            config.map(|reason| Fault { file: PathBuf::from(&self.keys.config), reason: reason.clone() });
+        let config = self.net_conf.fault().cloned();
         let leases = self.entries.iter().filter_map(|(name, entry)| {
             let reason = entry.fault.clone()?;
             let name = quoted(name).to_string();
             Some(Fault { file: PathBuf::from(self.keys.lease(&name)), reason })
         });
-        config.chain(leases).chain(self.memory_fault()).collect()
+        config.into_iter().chain(leases).chain(self.memory_fault()).collect()
     }
 
     fn memory_fault(&self) -> Option<Fault> {
@@ -307,15 +296,8 @@ impl Entry {
     fn read(name: &str, kv: &KeyValue, known: Option<&Self>) -> Self {
         // A key that was made anew is another node's: what it said before is over.
         let same_key = known.filter(|known| known.created == kv.create_revision);
-        let remembered = same_key.and_then(|known| known.lease.as_ref());
-        let (lease, fault) = match read_lease(name, kv) {
-            // The same lease stays the same allocation, which older snapshots share.
-            Ok(lease) => {
-                let same = remembered.filter(|known| ***known == lease).cloned();
-                (Some(same.unwrap_or_else(|| lease.into())), None)
-            }
-            Err(reason) => (remembered.cloned(), Some(remembering(reason, remembered.is_some()))),
-        };
+        let before = same_key.and_then(|known| known.lease.as_ref());
+        let (lease, fault) = in_force::lease(read_lease(name, kv), before);
         Self {
             subnets: subnets_from_key(name).ok(),
             public: lease.as_ref().map(|lease| lease.announcement.public).unwrap_or_default(),
@@ -349,10 +331,6 @@ fn read_lease(name: &str, kv: &KeyValue) -> Result<Lease, String> {
         announcement,
         since: u64::try_from(kv.create_revision).unwrap_or_default(),
     })
-}
-
-fn remembering(reason: String, known: bool) -> String {
-    if known { reason + "; what it said before stays in force" } else { reason }
 }
 
 /// Whether two leases share an address of either family.

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use tonic::{Status, Streaming};
 
+use super::channel::{Call, said};
 use super::client::Client;
 use super::error::EtcdError;
 use super::keys::end_of;
-use super::line::{Call, said};
 use super::messages::{Event, Header, WATCH, WatchCreateRequest, WatchRequest, WatchResponse};
 use super::table::Table;
 

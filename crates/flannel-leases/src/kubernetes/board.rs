@@ -6,8 +6,9 @@ use tokio::sync::watch;
 use tracing::{debug, info};
 
 use super::error::KubernetesError;
-use super::nodes::{Memory, News, Nodes, number, replace};
+use super::nodes::{Memory, News, Nodes, number};
 use super::own::Own;
+use crate::in_force::replace;
 
 /// What is known of the cluster, and whether it is up to date.
 #[derive(Debug)]

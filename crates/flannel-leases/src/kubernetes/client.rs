@@ -18,9 +18,9 @@ use tokio::time::timeout;
 
 use super::access::{Access, Credentials};
 use super::connection;
-use super::error::KubernetesError;
-use super::unpack::Unpacked;
-use super::{tls, wire};
+use super::error::{CallFault, KubernetesError};
+use super::stream::Unpacked;
+use super::wire;
 use crate::Server;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(15);
@@ -38,7 +38,7 @@ pub(super) const METADATA_LIST: &str =
 /// JSON.
 pub(super) const JSON: &str = "application/json";
 /// The form of the patches that Go flannel sends.
-pub(super) const STRATEGIC_MERGE: &str = "application/strategic-merge-patch+json";
+const STRATEGIC_MERGE: &str = "application/strategic-merge-patch+json";
 
 /// One request.
 #[derive(Clone, Debug)]
@@ -57,6 +57,18 @@ impl Call {
     /// A question.
     pub(super) fn get(act: impl Into<String>, path: impl Into<String>, accept: &'static str) -> Self {
         Self { act: act.into(), method: Method::GET, path: path.into(), accept, body: None }
+    }
+
+    /// A question for a whole Node object.
+    pub(super) fn get_node(node: &str) -> Self {
+        Self::get(format!("read node {node}"), format!("/api/v1/nodes/{node}"), WHOLE)
+    }
+
+    /// A patch of a Node object, of the kind that Go flannel sends.
+    pub(super) fn patch_node(act: String, node: &str, patch: &serde_json::Value) -> Self {
+        let (path, body) =
+            (format!("/api/v1/nodes/{node}/status"), Some((STRATEGIC_MERGE, patch.to_string())));
+        Self { act, method: Method::PATCH, path, accept: METADATA, body }
     }
 }
 
@@ -81,7 +93,7 @@ impl Client {
 
     /// What the server is known by before it has said a word.
     pub(super) fn identity(&self) -> Server {
-        Server::new([self.server()], tls::authorities(&self.access).as_bytes())
+        Server::new([self.server()], connection::authorities(&self.access).as_bytes())
     }
 
     /// Asks, and gives the body of the answer.
@@ -154,7 +166,7 @@ impl Client {
         }
         let code = answer.status().as_u16();
         let message = reason(&self.collect(call, answer).await?);
-        Err(KubernetesError::Refused { act: call.act.clone(), server: self.server(), code, message })
+        Err(self.failed(&call.act, CallFault::Refused(code, message)))
     }
 
     /// The next part of something that goes on; none at its end.
@@ -178,7 +190,7 @@ impl Client {
             let frame = frame.map_err(|cause| self.broken(&call.act, &cause))?;
             bytes.extend_from_slice(frame.data_ref().map(|bytes| &**bytes).unwrap_or_default());
             if bytes.len() > LARGEST_BODY {
-                return Err(self.garbled(&call.act, "it has no end"));
+                return Err(self.garbled(&call.act, &"it has no end"));
             }
         }
         Ok(bytes.into())
@@ -200,34 +212,34 @@ impl Client {
             request = request.header(CONTENT_TYPE, *form);
             body = text.clone().into();
         }
-        request.body(Full::new(body)).map_err(|cause| self.garbled(&call.act, &cause.to_string()))
+        request.body(Full::new(body)).map_err(|cause| self.garbled(&call.act, &cause))
+    }
+
+    /// What came of a request in place of an answer.
+    pub(super) fn failed(&self, act: &str, fault: CallFault) -> KubernetesError {
+        KubernetesError::Call { act: act.to_owned(), server: self.server(), fault }
     }
 
     fn slow(&self, act: &str) -> KubernetesError {
-        self.silent(act, ANSWER_LIMIT)
-    }
-
-    /// The server has said nothing for so long.
-    pub(super) fn silent(&self, act: &str, waited: Duration) -> KubernetesError {
-        KubernetesError::Slow { act: act.to_owned(), server: self.server(), waited }
+        self.failed(act, CallFault::Slow(ANSWER_LIMIT))
     }
 
     /// For `map_err`: the connection broke.
     pub(super) fn broken(&self, act: &str, cause: &hyper::Error) -> KubernetesError {
         // The library names only its own part of it.
         let reason = std::error::Error::source(cause).map_or_else(|| cause.to_string(), ToString::to_string);
-        KubernetesError::Broken { act: act.to_owned(), server: self.server(), reason }
+        self.failed(act, CallFault::Broken(reason))
     }
 
     /// For `map_err`: the answer makes no sense.
-    pub(super) fn garbled(&self, act: &str, reason: &str) -> KubernetesError {
-        KubernetesError::Garbled { act: act.to_owned(), server: self.server(), reason: reason.to_owned() }
+    pub(super) fn garbled(&self, act: &str, reason: &dyn ToString) -> KubernetesError {
+        self.failed(act, CallFault::Garbled(reason.to_string()))
     }
 
     /// Asks for one object.
     pub(super) async fn read<T: prost::Message + Default>(&self, call: &Call) -> Result<T, KubernetesError> {
         let body = self.call(call).await?;
-        wire::decode(body).map_err(|cause| self.garbled(&call.act, &cause.to_string()))
+        wire::decode(body).map_err(|cause| self.garbled(&call.act, &cause))
     }
 }
 

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use flannel_plan::backoff::Backoff;
-use http::Method;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use super::board::{Board, OwnVersion};
-use super::client::{Call, Client, METADATA, STRATEGIC_MERGE, WHOLE};
-use super::clock;
+use super::client::{Call, Client};
 use super::error::KubernetesError;
+use super::event;
 use super::identity::Identity;
 use super::wire::NodeWithStatus;
 use crate::Readiness;
@@ -28,14 +27,14 @@ const LONGEST_RETRY: Duration = Duration::from_secs(10);
 
 /// How this node is, and since when it is not ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Word {
+pub(super) enum NodeReadiness {
     Ready,
     NotReady { since: Instant, reason: String },
 }
 
-impl Word {
-    /// The next word after another one, if there is anything to say: a new reason does not make a node younger.
-    pub(super) fn after(before: Option<&Word>, readiness: &Readiness, now: Instant) -> Option<Self> {
+impl NodeReadiness {
+    /// How it is after it was otherwise, if there is anything to say: a new reason does not make a node younger.
+    pub(super) fn after(before: Option<&NodeReadiness>, readiness: &Readiness, now: Instant) -> Option<Self> {
         match (readiness, before) {
             (Readiness::Ready, _) => Some(Self::Ready),
             (Readiness::Remembered, _) => None,
@@ -49,57 +48,57 @@ impl Word {
 
 /// What the condition should say.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Wish {
+struct ConditionSpec {
     status: &'static str,
     reason: &'static str,
     message: String,
 }
 
 /// What the condition should say, or how long nothing is to be said yet.
-fn wish(word: &Word, patience: Duration, now: Instant) -> Result<Wish, Duration> {
-    match word {
-        Word::Ready => Ok(Wish {
+fn spec(readiness: &NodeReadiness, patience: Duration, now: Instant) -> Result<ConditionSpec, Duration> {
+    match readiness {
+        NodeReadiness::Ready => Ok(ConditionSpec {
             status: "False",
             reason: "FlannelIsUp",
             message: "Flannel is running on this node".to_owned(),
         }),
-        Word::NotReady { since, reason } => {
+        NodeReadiness::NotReady { since, reason } => {
             let waited = now.saturating_duration_since(*since);
             if waited < patience {
                 return Err(patience - waited);
             }
-            Ok(Wish { status: "True", reason: "FlannelIsDown", message: reason.clone() })
+            Ok(ConditionSpec { status: "True", reason: "FlannelIsDown", message: reason.clone() })
         }
     }
 }
 
 /// The task that keeps the condition right.
 #[derive(Debug)]
-pub(super) struct Teller {
+pub(super) struct ConditionKeeper {
     pub client: Arc<Client>,
     pub board: Arc<Board>,
     pub identity: Arc<Identity>,
-    pub words: watch::Receiver<Option<Word>>,
+    pub readiness: watch::Receiver<Option<NodeReadiness>>,
     /// How long a node may be not ready before the condition says so.
     pub patience: Duration,
 }
 
-impl Teller {
+impl ConditionKeeper {
     /// Keeps the condition right until the store is dropped.
     pub(super) async fn run(mut self) {
         let mut own = self.board.listen_to_own();
         let mut seen = own.borrow().clone();
         let mut retry = Backoff::new(FIRST_RETRY, LONGEST_RETRY);
         loop {
-            let word = self.words.borrow_and_update().clone();
-            let wished = word.map(|word| wish(&word, self.patience, Instant::now()));
+            let readiness = self.readiness.borrow_and_update().clone();
+            let wanted = readiness.map(|readiness| spec(&readiness, self.patience, Instant::now()));
             // Only what was said can be lost: before, a node that changes is no reason to do anything.
-            let (pause, is_said) = match wished {
+            let (pause, is_said) = match wanted {
                 None => (None, false),
                 Some(Err(pause)) => (Some(pause), false),
-                Some(Ok(wish)) => {
+                Some(Ok(spec)) => {
                     seen = own.borrow().clone();
-                    match self.tell(&wish).await {
+                    match self.tell(&spec).await {
                         Ok(()) => {
                             retry.reset();
                             (None, true)
@@ -109,7 +108,7 @@ impl Teller {
                 }
             };
             tokio::select! {
-                changed = self.words.changed() => if changed.is_err() { return },
+                changed = self.readiness.changed() => if changed.is_err() { return },
                 () = until(pause.map(|pause| Instant::now() + pause)) => {}
                 () = is_worth_a_look(&mut own, &seen), if is_said => {}
             }
@@ -117,59 +116,41 @@ impl Teller {
     }
 
     /// Makes the condition say so, if it does not.
-    async fn tell(&self, wish: &Wish) -> Result<(), KubernetesError> {
+    async fn tell(&self, spec: &ConditionSpec) -> Result<(), KubernetesError> {
         let node = self.identity.name(&self.client).await?;
-        let act = format!("read node {node}");
-        let found: NodeWithStatus =
-            self.client.read(&Call::get(act, format!("/api/v1/nodes/{node}"), WHOLE)).await?;
+        let found: NodeWithStatus = self.client.read(&Call::get_node(node)).await?;
         let conditions = found.status.unwrap_or_default().conditions;
         let found = conditions.iter().find(|condition| condition.kind == KIND);
         let is_said = found.is_some_and(|found| {
-            found.status == wish.status && found.reason == wish.reason && found.message == wish.message
+            found.status == spec.status && found.reason == spec.reason && found.message == spec.message
         });
         if is_said {
             return Ok(());
         }
-        let change = match found {
-            Some(found) if found.status == wish.status => Change::Words,
-            _ => Change::Status,
-        };
-        self.client.call(&patch(node, wish, change)).await?;
-        if change == Change::Status {
-            info!(node, status = wish.status, reason = wish.message, "condition NetworkUnavailable set");
+        let is_transition = found.is_none_or(|found| found.status != spec.status);
+        let since = is_transition.then(event::now);
+        self.client.call(&patch(node, spec, since)).await?;
+        if is_transition {
+            info!(node, status = spec.status, reason = spec.message, "condition NetworkUnavailable set");
         }
         Ok(())
     }
 }
 
-/// What of the condition is new.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Change {
-    Status,
-    Words,
-}
-
-/// The patch that Go flannel sends.
-fn patch(node: &str, wish: &Wish, change: Change) -> Call {
-    let now = clock::now();
+/// The patch that Go flannel sends; with the time of the transition, if it is one.
+fn patch(node: &str, spec: &ConditionSpec, since: Option<String>) -> Call {
     let mut condition = json!({
         "type": KIND,
-        "status": wish.status,
-        "reason": wish.reason,
-        "message": wish.message,
-        "lastHeartbeatTime": now,
+        "status": spec.status,
+        "reason": spec.reason,
+        "message": spec.message,
+        "lastHeartbeatTime": event::now(),
     });
-    if change == Change::Status {
-        condition["lastTransitionTime"] = now.into();
+    if let Some(since) = since {
+        condition["lastTransitionTime"] = since.into();
     }
-    let body = json!({ "status": { "conditions": [condition] } });
-    Call {
-        act: format!("set condition {KIND} of node {node}"),
-        method: Method::PATCH,
-        path: format!("/api/v1/nodes/{node}/status"),
-        accept: METADATA,
-        body: Some((STRATEGIC_MERGE, body.to_string())),
-    }
+    let patch = json!({ "status": { "conditions": [condition] } });
+    Call::patch_node(format!("set condition {KIND} of node {node}"), node, &patch)
 }
 
 /// Tells of the first failure, and gives the pause before the next try.
@@ -208,22 +189,25 @@ mod tests {
         let (begin, minute) = (Instant::now(), Duration::from_secs(60));
         let at = |seconds| begin + Duration::from_secs(seconds);
         let not_ready = |reason: &str| Readiness::NotReady(reason.to_owned());
-        let after = |before, readiness: &_, now| Word::after(before, readiness, now).unwrap();
+        let after = |before, readiness: &_, now| NodeReadiness::after(before, readiness, now).unwrap();
         let first = after(None, &not_ready("a"), at(0));
         let second = after(Some(&first), &not_ready("b"), at(50));
-        assert_eq!(wish(&second, minute, at(50)), Err(Duration::from_secs(10)));
-        let down = Wish { status: "True", reason: "FlannelIsDown", message: "b".to_owned() };
-        assert_eq!(wish(&second, minute, at(60)), Ok(down));
+        assert_eq!(spec(&second, minute, at(50)), Err(Duration::from_secs(10)));
+        let down = ConditionSpec { status: "True", reason: "FlannelIsDown", message: "b".to_owned() };
+        assert_eq!(spec(&second, minute, at(60)), Ok(down));
         let ready = after(Some(&second), &Readiness::Ready, at(61));
-        assert_eq!(wish(&ready, minute, at(61)).unwrap().reason, "FlannelIsUp");
+        assert_eq!(spec(&ready, minute, at(61)).unwrap().reason, "FlannelIsUp");
         let again = after(Some(&ready), &not_ready("c"), at(70));
-        assert_eq!(wish(&again, minute, at(70)), Err(minute));
+        assert_eq!(spec(&again, minute, at(70)), Err(minute));
     }
 
     #[test]
     fn what_is_only_remembered_is_no_reason_to_say_anything() {
-        let down = Word::NotReady { since: Instant::now(), reason: "a".to_owned() };
-        assert_eq!(Word::after(Some(&down), &Readiness::Remembered, Instant::now()), None);
-        assert_eq!(Word::after(Some(&Word::Ready), &Readiness::Remembered, Instant::now()), None);
+        let down = NodeReadiness::NotReady { since: Instant::now(), reason: "a".to_owned() };
+        assert_eq!(NodeReadiness::after(Some(&down), &Readiness::Remembered, Instant::now()), None);
+        assert_eq!(
+            NodeReadiness::after(Some(&NodeReadiness::Ready), &Readiness::Remembered, Instant::now()),
+            None
+        );
     }
 }

@@ -77,47 +77,15 @@ pub enum KubernetesError {
         /// What the system says.
         cause: io::Error,
     },
-    /// The connection broke while an answer was expected.
-    #[error("cannot {act}: the connection to the API server {server} broke: {}", quoted(.reason))]
-    Broken {
+    /// A request has no answer, or none that helps.
+    #[error("cannot {act}: {}", .fault.told_of(.server))]
+    Call {
         /// What was asked.
         act: String,
         /// The server's address.
         server: String,
-        /// What the HTTP library says.
-        reason: String,
-    },
-    /// There is no answer.
-    #[error("cannot {act}: the API server {server} has not answered within {waited:?}")]
-    Slow {
-        /// What was asked.
-        act: String,
-        /// The server's address.
-        server: String,
-        /// How long we waited.
-        waited: Duration,
-    },
-    /// The answer is no. It is the operator's own server, whose sentence is cleaned but not cut.
-    #[error("cannot {act}: the API server {server} answers {code}: {}{}", line(.message), way_out_of_refusal(*code))]
-    Refused {
-        /// What was asked.
-        act: String,
-        /// The server's address.
-        server: String,
-        /// The HTTP status.
-        code: u16,
-        /// What the server says.
-        message: String,
-    },
-    /// The answer cannot be read.
-    #[error("cannot {act}: the answer of the API server {server} cannot be read: {}", quoted(.reason))]
-    Garbled {
-        /// What was asked.
-        act: String,
-        /// The server's address.
-        server: String,
-        /// What is wrong with it.
-        reason: String,
+        /// What came of it.
+        fault: CallFault,
     },
     /// The Node object of this node is not there.
     #[error(
@@ -166,6 +134,38 @@ pub enum KubernetesError {
     },
 }
 
+/// What came of a request in place of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CallFault {
+    /// The connection broke, as the HTTP library says.
+    Broken(String),
+    /// Nothing came for so long.
+    Slow(Duration),
+    /// The answer is no: its HTTP status, and what the server says. It is the operator's own server, whose sentence is
+    /// cleaned but not cut.
+    Refused(u16, String),
+    /// The answer cannot be read.
+    Garbled(String),
+}
+
+impl CallFault {
+    fn told_of(&self, server: &str) -> String {
+        match self {
+            Self::Broken(reason) => {
+                format!("the connection to the API server {server} broke: {}", quoted(reason))
+            }
+            Self::Slow(waited) => format!("the API server {server} has not answered within {waited:?}"),
+            Self::Refused(code, message) => {
+                let way_out = way_out_of_refusal(*code);
+                format!("the API server {server} answers {code}: {}{way_out}", line(message))
+            }
+            Self::Garbled(reason) => {
+                format!("the answer of the API server {server} cannot be read: {}", quoted(reason))
+            }
+        }
+    }
+}
+
 /// Why a node has no podCIDR.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPodCidr {
@@ -195,7 +195,7 @@ impl KubernetesError {
     pub(crate) fn way_out(&self) -> &'static str {
         match self {
             Self::Unreachable { cause, .. } => way_out(cause),
-            Self::Refused { code, .. } => way_out_of_refusal(*code),
+            Self::Call { fault: CallFault::Refused(code, _), .. } => way_out_of_refusal(*code),
             _ => "",
         }
     }
@@ -203,7 +203,7 @@ impl KubernetesError {
     /// The HTTP status of a refusal.
     pub(super) fn code(&self) -> Option<u16> {
         match self {
-            Self::Refused { code, .. } => Some(*code),
+            Self::Call { fault: CallFault::Refused(code, _), .. } => Some(*code),
             _ => None,
         }
     }

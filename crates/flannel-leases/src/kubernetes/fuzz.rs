@@ -54,7 +54,7 @@ pub fn watch(bytes: &[u8]) {
                 nodes.put(metadata(message));
             }
             Ok(Event::Deleted(message)) => drop(nodes.remove(&metadata(message))),
-            Ok(Event::Bookmark(_) | Event::Refused(_)) | Err(_) => {}
+            Ok(Event::Bookmark(_) | Event::Error(_)) | Err(_) => {}
         }
     }
     check(&nodes);

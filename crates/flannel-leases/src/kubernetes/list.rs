@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::client::{Call, METADATA_LIST, WHOLE};
 use super::error::KubernetesError;
-use super::follow::{Follower, Place};
+use super::follow::{Bookmark, Follower};
 use super::node::Node;
 use super::nodes::{News, Nodes, number};
 use super::stream::ListReader;
@@ -40,21 +40,21 @@ impl Age {
 
 impl Follower {
     /// Learns of all nodes, and gives the version of that knowledge.
-    pub(super) async fn list(&self, place: &mut Place) -> Result<String, KubernetesError> {
-        self.recognize(place).await?;
-        let fence = match place.age {
+    pub(super) async fn list(&self, bookmark: &mut Bookmark) -> Result<String, KubernetesError> {
+        self.recognize(bookmark).await?;
+        let fence = match bookmark.age {
             Age::Any => Some(self.newest_version().await?),
             _ => None,
         };
-        let version = self.list_at(&place.age).await.inspect_err(|trouble| {
+        let version = self.list_at(&bookmark.age).await.inspect_err(|trouble| {
             // The store of the API server was restored from a backup, perhaps: no list is as new as that.
             if matches!(trouble.code(), Some(400 | 410 | 504)) {
-                place.age = Age::Newest;
+                bookmark.age = Age::Newest;
             }
         })?;
         let mut state = self.board.look();
         state.is_whole = true;
-        state.fence = match place.age {
+        state.fence = match bookmark.age {
             Age::Any => fence,
             Age::NotOlderThan(_) => state.fence,
             Age::Newest => None,
@@ -67,7 +67,7 @@ impl Follower {
     }
 
     /// Learns who this node is, before anything is made of what is remembered.
-    async fn recognize(&self, place: &mut Place) -> Result<(), KubernetesError> {
+    async fn recognize(&self, bookmark: &mut Bookmark) -> Result<(), KubernetesError> {
         let name = self.identity.name(&self.client).await?;
         let must_be_recognized = {
             let mut state = self.board.look();
@@ -80,7 +80,7 @@ impl Follower {
             self.board.change(|nodes| {
                 nodes.recognize();
                 if let Some(version) = nodes.remembered_version() {
-                    place.age = Age::NotOlderThan(String::from(&*version));
+                    bookmark.age = Age::NotOlderThan(String::from(&*version));
                 }
                 News::Nothing
             });
@@ -146,7 +146,7 @@ impl Follower {
         call: &Call,
         mut take: impl FnMut(super::wire::Node),
     ) -> Result<String, KubernetesError> {
-        let garbled = |cause: prost::DecodeError| self.client.garbled(ACT, &cause.to_string());
+        let garbled = |cause: prost::DecodeError| self.client.garbled(ACT, &cause);
         let (mut body, mut reader) = (self.client.list(call).await?, ListReader::default());
         while let Some(part) = body.part(&self.client, ACT).await? {
             reader.push(&part);

@@ -10,6 +10,7 @@ use tokio::time::sleep;
 use tracing::debug;
 
 use crate::Fault;
+use crate::in_force::NetConf;
 use crate::readable::Readable;
 
 /// How often to look at a file that cannot be watched.
@@ -17,30 +18,27 @@ const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// The net-conf in a file.
 #[derive(Debug)]
-pub(super) struct NetConf {
+pub(super) struct NetConfFile {
     path: PathBuf,
     watch: Option<Readable<FileWatch>>,
     /// What was read last, to the byte; none if nothing could be read.
     text: Option<String>,
-    config: Option<NetworkConfig>,
-    fault: Option<Fault>,
+    net_conf: NetConf,
 }
 
-impl NetConf {
+impl NetConfFile {
     pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, watch: None, text: None, config: None, fault: None }
+        Self { path, watch: None, text: None, net_conf: NetConf::default() }
     }
 
     /// The config in force, or why there has been none so far.
     pub(super) fn config(&self) -> Result<&NetworkConfig, Fault> {
-        self.config
-            .as_ref()
-            .ok_or_else(|| self.fault.clone().unwrap_or_else(|| self.wrong("has not been read")))
+        self.net_conf.config()
     }
 
     /// What is wrong with the file while an older config is in force.
     pub(super) fn fault(&self) -> Option<&Fault> {
-        self.fault.as_ref().filter(|_| self.config.is_some())
+        self.net_conf.fault()
     }
 
     /// Reads the file, and says whether anything is new.
@@ -52,21 +50,13 @@ impl NetConf {
         if read.as_ref().ok() == self.text.as_ref() && read.is_ok() {
             return false;
         }
-        let before = (self.config.clone(), self.fault.clone());
-        match read {
-            Err(cause) => {
-                self.text = None;
-                self.fault = Some(self.wrong(&format!("cannot be read: {cause}")));
-            }
-            Ok(text) => {
-                match NetworkConfig::parse_without_subnets(&text) {
-                    Ok(config) => (self.config, self.fault) = (Some(config), None),
-                    Err(faults) => self.fault = Some(self.wrong(&format!("cannot be used: {faults}"))),
-                }
-                self.text = Some(text);
-            }
-        }
-        before != (self.config.clone(), self.fault.clone())
+        let parsed = match &read {
+            Err(cause) => Err(format!("cannot be read: {cause}")),
+            Ok(text) => NetworkConfig::parse_without_subnets(text)
+                .map_err(|faults| format!("cannot be used: {faults}")),
+        };
+        self.text = read.ok();
+        self.net_conf.take(&self.path, parsed)
     }
 
     fn begin(&self) -> Option<Readable<FileWatch>> {
@@ -87,10 +77,6 @@ impl NetConf {
         }
         sleep(LOOK_AGAIN).await;
     }
-
-    fn wrong(&self, reason: &str) -> Fault {
-        Fault { file: self.path.clone(), reason: reason.to_owned() }
-    }
 }
 
 #[cfg(test)]
@@ -105,7 +91,7 @@ mod tests {
     const V6: &str =
         r#"{"EnableIPv4":false,"EnableIPv6":true,"IPv6Network":"fd00::/48","Backend":{"Type":"vxlan"}}"#;
 
-    async fn noticed(net_conf: &mut NetConf) -> bool {
+    async fn noticed(net_conf: &mut NetConfFile) -> bool {
         tokio::time::timeout(Duration::from_secs(20), net_conf.noticed())
             .await
             .expect("it should be noticed");
@@ -116,7 +102,7 @@ mod tests {
     async fn a_file_that_changes_is_read_and_a_bad_one_leaves_the_last_good_one_in_force() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("net-conf.json");
-        let mut net_conf = NetConf::new(path.clone());
+        let mut net_conf = NetConfFile::new(path.clone());
         assert!(net_conf.look());
         let missing = net_conf.config().unwrap_err().to_string();
         assert!(missing.contains("net-conf.json cannot be read: No such file"), "{missing}");

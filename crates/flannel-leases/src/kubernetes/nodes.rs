@@ -14,6 +14,7 @@ use ipnet::IpNet;
 
 use super::node::{Node, PodCidrs};
 use super::own::Own;
+use crate::in_force::replace;
 use crate::sorted::Sorted;
 use crate::{Fault, Snapshot};
 
@@ -273,13 +274,6 @@ pub(super) fn fault(node: &str, reason: &str) -> Fault {
         file: PathBuf::from(format!("node {}", quoted(node))),
         reason: format!("cannot be read: {reason}"),
     }
-}
-
-/// Puts a value in place of another one, and says whether it is a new one.
-pub(super) fn replace<T: PartialEq>(slot: &mut T, value: T) -> bool {
-    let new = *slot != value;
-    *slot = value;
-    new
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use flannel_plan::pod_cidrs::{self, PodCidrError};
 use ipnet::IpNet;
 
 use super::node::Node;
-use super::nodes::{News, fault, replace};
+use super::nodes::{News, fault};
 use crate::Fault;
 
 /// This node's own Node object.
@@ -149,11 +149,9 @@ impl Own {
 }
 
 /// Takes what could be read; of what could not, what it said before stays.
-fn keep<T: PartialEq>(slot: &mut T, read: Result<T, AnnotationError>, faults: &mut Vec<String>) {
+fn keep<T>(slot: &mut T, read: Result<T, AnnotationError>, faults: &mut Vec<String>) {
     match read {
-        Ok(value) => {
-            replace(slot, value);
-        }
+        Ok(value) => *slot = value,
         Err(wrong) => faults.push(wrong.to_string()),
     }
 }

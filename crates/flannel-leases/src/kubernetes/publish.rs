@@ -6,16 +6,15 @@ use std::time::{Duration, Instant};
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::lease::{Announcement, Lease};
 use flannel_plan::pod_cidrs::{self, Misfit};
-use http::Method;
 use serde_json::json;
 use tokio::time::timeout;
 use tracing::info;
 
-use super::client::{Call, METADATA, STRATEGIC_MERGE, WHOLE};
+use super::client::Call;
 use super::error::{KubernetesError, NoPodCidr};
 use super::node::Node;
 use super::own::Own;
-use super::{Kubernetes, notice};
+use super::{Kubernetes, event};
 use crate::StoreError;
 
 /// The controller-manager needs a moment for a node that has just joined: that is nothing to complain about.
@@ -100,8 +99,7 @@ impl Kubernetes {
     /// This node's object as it is now.
     async fn read_own(&self) -> Result<Own, KubernetesError> {
         let name = self.identity.name(&self.client).await?;
-        let call = Call::get(format!("read node {name}"), format!("/api/v1/nodes/{name}"), WHOLE);
-        let found = self.client.read(&call).await.map_err(|error| match error.code() {
+        let found = self.client.read(&Call::get_node(name)).await.map_err(|error| match error.code() {
             Some(404) => KubernetesError::NoNode(name.to_owned()),
             _ => error,
         })?;
@@ -136,7 +134,7 @@ impl Kubernetes {
     }
 
     async fn why_no_cidr(&self, node: &str) -> NoPodCidr {
-        if let Some(words) = notice::exhaustion(&self.client, node).await {
+        if let Some(words) = event::exhaustion(&self.client, node).await {
             return NoPodCidr::Exhausted(words);
         }
         let state = self.board.look();
@@ -158,19 +156,13 @@ impl Kubernetes {
         if (may_pass && since.elapsed() < MOMENT) || self.complaint.told.as_ref() == Some(&words) {
             return;
         }
-        notice::tell(&self.client, &own.name, &own.uid, &words).await;
+        event::tell(&self.client, &own.name, &own.uid, &words).await;
         self.complaint.told = Some(words);
     }
 }
 
 /// The patch that Go flannel sends: only the annotations that differ.
 fn patch(node: &str, missing: &BTreeMap<String, String>) -> Call {
-    let body = json!({ "metadata": { "annotations": missing } });
-    Call {
-        act: format!("annotate node {node}"),
-        method: Method::PATCH,
-        path: format!("/api/v1/nodes/{node}/status"),
-        accept: METADATA,
-        body: Some((STRATEGIC_MERGE, body.to_string())),
-    }
+    let patch = json!({ "metadata": { "annotations": missing } });
+    Call::patch_node(format!("annotate node {node}"), node, &patch)
 }

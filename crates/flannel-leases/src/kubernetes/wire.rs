@@ -145,7 +145,7 @@ pub(super) enum Event {
     /// Nothing up to this version.
     Bookmark(Node),
     /// The watch cannot go on.
-    Refused(Status),
+    Error(Status),
 }
 
 /// Reads one object in its wrapping.
@@ -172,7 +172,7 @@ pub(super) fn decode_event(frame: Bytes) -> Result<Event, DecodeError> {
         "ADDED" | "MODIFIED" => decode(object).map(Event::Put),
         "DELETED" => decode(object).map(Event::Deleted),
         "BOOKMARK" => decode(object).map(Event::Bookmark),
-        "ERROR" => decode(object).map(Event::Refused),
+        "ERROR" => decode(object).map(Event::Error),
         kind => Err(not_ours(format!("a watch has no event {kind:?}"))),
     }
 }

@@ -46,8 +46,8 @@ fn v4(subnet: &str) -> ByFamily<IpNet> {
     ByFamily { v4: Some(subnet.parse().unwrap()), v6: None }
 }
 
-fn new(name: &str, base: &str, surplus: &[(&str, i64)]) -> Step {
-    Step::Change(Change {
+fn new(name: &str, base: &str, surplus: &[(&str, i64)]) -> Lack {
+    Lack::Txn(ClaimTxn {
         name: name.into(),
         guard: Guard::NoneSince(format!("/n/subnets/{base}"), REVISION),
         life: Life::Own,
@@ -58,36 +58,36 @@ fn new(name: &str, base: &str, surplus: &[(&str, i64)]) -> Step {
 #[test]
 fn a_node_without_a_lease_takes_a_free_subnet_where_the_dice_fall() {
     let taken = table(V4, &[("10.244.3.0-24", TWO, 5, 9)]);
-    for (dice, name, base) in [
+    for (start, name, base) in [
         (0, "10.244.1.0-24", "10.244.1.0-"),
         (2, "10.244.4.0-24", "10.244.4.0-"),
         (254, "10.244.255.0-24", "10.244.255.0-"),
         (255, "10.244.1.0-24", "10.244.1.0-"),
         (u64::MAX, "10.244.1.0-24", "10.244.1.0-"),
     ] {
-        assert_eq!(next_step(&taken, &node(ONE), dice).unwrap(), new(name, base, &[]), "{dice}");
+        assert_eq!(next_txn(&taken, &node(ONE), start).unwrap(), new(name, base, &[]), "{start}");
     }
     let last = table(
         r#"{"Network":"10.244.0.0/22","SubnetLen":24,"Backend":{"Type":"vxlan"}}"#,
         &[("10.244.3.0-24", TWO, 5, 9)],
     );
-    let round = next_step(&last, &node(ONE), 2).unwrap();
+    let round = next_txn(&last, &node(ONE), 2).unwrap();
     assert_eq!(round, new("10.244.1.0-24", "10.244.1.0-", &[]), "behind the last comes the first");
 }
 
 #[test]
 fn both_families_start_at_the_same_place() {
     let empty = table(DUAL, &[]);
-    let step = next_step(&empty, &node(ONE), 6).unwrap();
+    let step = next_txn(&empty, &node(ONE), 6).unwrap();
     assert_eq!(step, new("10.244.7.0-24&fd00:244:0:7::-64", "10.244.7.0-", &[]));
     let empty = table(V6, &[]);
-    let step = next_step(&empty, &node(ONE_V6), 6).unwrap();
+    let step = next_txn(&empty, &node(ONE_V6), 6).unwrap();
     assert_eq!(step, new("0.0.0.0-0&fd00:244:0:7::-64", "0.0.0.0-0&fd00:244:0:7::-", &[]));
 }
 
 /// A key that is written again as it is.
-fn again(name: &str, changed: i64, life: Life) -> Step {
-    Step::Change(Change { name: name.into(), guard: Guard::Unchanged(changed), life, surplus: vec![] })
+fn again(name: &str, changed: i64, life: Life) -> Lack {
+    Lack::Txn(ClaimTxn { name: name.into(), guard: Guard::Unchanged(changed), life, surplus: vec![] })
 }
 
 /// The same node in a run that has this etcd lease.
@@ -99,35 +99,38 @@ fn with_life(mine: i64, mut node: Node) -> Node {
 #[test]
 fn what_is_said_already_is_kept_and_what_differs_is_written_with_the_life_it_has() {
     let leases = table(V4, &[("10.244.3.0-24", ONE, 5, 9)]);
-    assert_eq!(next_step(&leases, &with_life(9, node(ONE)), 0).unwrap(), Step::Keep("10.244.3.0-24".into()));
+    assert_eq!(
+        next_txn(&leases, &with_life(9, node(ONE)), 0).unwrap(),
+        Lack::Nothing("10.244.3.0-24".into())
+    );
     let changed = node(r#"{"PublicIP":"10.0.0.1","BackendType":"host-gw"}"#);
     assert_eq!(
-        next_step(&leases, &with_life(9, changed.clone()), 0).unwrap(),
+        next_txn(&leases, &with_life(9, changed.clone()), 0).unwrap(),
         again("10.244.3.0-24", 5, Life::Own)
     );
     let reserved = table(V4, &[("10.244.3.0-24", ONE, 5, 0)]);
-    assert_eq!(next_step(&reserved, &changed, 0).unwrap(), again("10.244.3.0-24", 5, Life::Reserved));
-    assert_eq!(next_step(&reserved, &node(ONE), 0).unwrap(), Step::Keep("10.244.3.0-24".into()));
+    assert_eq!(next_txn(&reserved, &changed, 0).unwrap(), again("10.244.3.0-24", 5, Life::Reserved));
+    assert_eq!(next_txn(&reserved, &node(ONE), 0).unwrap(), Lack::Nothing("10.244.3.0-24".into()));
 }
 
 #[test]
 fn a_key_that_lives_by_anothers_etcd_lease_is_written_over_once_and_then_left_to_it() {
     let leases = table(V4, &[("10.244.3.0-24", ONE, 5, 8)]);
     let mut newcomer = with_life(9, node(ONE));
-    assert_eq!(next_step(&leases, &newcomer, 0).unwrap(), again("10.244.3.0-24", 5, Life::Own));
+    assert_eq!(next_txn(&leases, &newcomer, 0).unwrap(), again("10.244.3.0-24", 5, Life::Own));
     newcomer.tenure.note_replaced(8, Instant::now());
-    let Err(StepError::Rival(name)) = next_step(&leases, &newcomer, 0) else { panic!("8 lives") };
+    let Err(ClaimError::Rival(name)) = next_txn(&leases, &newcomer, 0) else { panic!("8 lives") };
     assert_eq!(&*name, "10.244.3.0-24");
 }
 
 #[test]
-fn wishes_come_before_dice_as_far_as_they_are_free() {
+fn what_it_had_comes_before_dice_as_far_as_they_are_free() {
     let leases = table(V4, &[("10.244.7.0-24", TWO, 5, 9), ("10.244.8.0-24", "garbage", 6, 9)]);
     let held =
         |subnet: &str| Some(Held { name: "gone".into(), subnets: v4(subnet), created: 3, lease_id: 4 });
     let claims = |node: Node, name: &str| {
         let base = format!("{}-", name.trim_end_matches("-24"));
-        assert_eq!(next_step(&leases, &node, 0).unwrap(), new(name, &base, &[]));
+        assert_eq!(next_txn(&leases, &node, 0).unwrap(), new(name, &base, &[]));
     };
     claims(Node { previous: v4("10.244.20.0/24"), ..node(ONE) }, "10.244.20.0-24");
     claims(
@@ -145,10 +148,10 @@ fn wishes_come_before_dice_as_far_as_they_are_free() {
 #[test]
 fn a_lease_that_does_not_fit_is_replaced_in_the_same_step_and_hands_its_life_on() {
     let leases = table(V4, &[("10.9.3.0-24", ONE, 5, 9)]);
-    let step = next_step(&leases, &node(ONE), 0).unwrap();
+    let step = next_txn(&leases, &node(ONE), 0).unwrap();
     assert_eq!(step, new("10.244.1.0-24", "10.244.1.0-", &[("10.9.3.0-24", 5)]));
     let grown = table(DUAL, &[("10.244.3.0-24", ONE, 5, 9)]);
-    let step = next_step(&grown, &node(ONE), 0).unwrap();
+    let step = next_txn(&grown, &node(ONE), 0).unwrap();
     let name = "10.244.3.0-24&fd00:244:0:1::-64";
     assert_eq!(step, new(name, "10.244.3.0-", &[("10.244.3.0-24", 5)]));
 }
@@ -174,11 +177,11 @@ fn a_key_that_this_node_made_is_its_own_until_somebody_else_makes_it_anew() {
 fn a_node_that_gets_a_dead_nodes_address_stays_with_what_it_holds_and_leaves_the_other() {
     let dead = ("10.244.2.0-24", TWO, 4, 8);
     let moved = table(V4, &[dead, ("10.244.3.0-24", ONE, 5, 9)]);
-    assert_eq!(next_step(&moved, &holder(TWO), 0).unwrap(), again("10.244.3.0-24", 5, Life::Own));
+    assert_eq!(next_txn(&moved, &holder(TWO), 0).unwrap(), again("10.244.3.0-24", 5, Life::Own));
     let written = table(V4, &[dead, ("10.244.3.0-24", TWO, 5, 9)]);
-    assert_eq!(next_step(&written, &holder(TWO), 0).unwrap(), Step::Keep("10.244.3.0-24".into()));
+    assert_eq!(next_txn(&written, &holder(TWO), 0).unwrap(), Lack::Nothing("10.244.3.0-24".into()));
     let lost = table(V4, &[dead]);
-    let step = next_step(&lost, &holder(TWO), 0).unwrap();
+    let step = next_txn(&lost, &holder(TWO), 0).unwrap();
     assert_eq!(step, new("10.244.3.0-24", "10.244.3.0-", &[]), "it claims its own subnet again");
 }
 
@@ -211,22 +214,25 @@ fn a_start_with_a_dead_nodes_address_recalls_its_own_key() {
 fn two_nodes_of_one_ipv4_address_with_another_ipv6_address_have_a_lease_each() {
     let twin = node(r#"{"PublicIP":"10.0.0.1","PublicIPv6":"fd00::9"}"#);
     let leases = table(V4, &[("10.244.1.0-24", ONE, 5, 9)]);
-    assert_eq!(next_step(&leases, &twin, 0).unwrap(), new("10.244.2.0-24", "10.244.2.0-", &[]));
+    assert_eq!(next_txn(&leases, &twin, 0).unwrap(), new("10.244.2.0-24", "10.244.2.0-", &[]));
 }
 
 #[test]
 fn of_two_that_overlap_the_younger_moves_and_the_older_stays() {
     let older = table(V4, &[("10.244.2.0-23", TWO, 4, 8), ("10.244.3.0-24", ONE, 5, 9)]);
-    let step = next_step(&older, &node(ONE), 1).unwrap();
+    let step = next_txn(&older, &node(ONE), 1).unwrap();
     assert_eq!(step, new("10.244.4.0-24", "10.244.4.0-", &[("10.244.3.0-24", 5)]));
     let younger = table(V4, &[("10.244.2.0-23", TWO, 6, 8), ("10.244.3.0-24", ONE, 5, 9)]);
-    assert_eq!(next_step(&younger, &with_life(9, node(ONE)), 1).unwrap(), Step::Keep("10.244.3.0-24".into()));
+    assert_eq!(
+        next_txn(&younger, &with_life(9, node(ONE)), 1).unwrap(),
+        Lack::Nothing("10.244.3.0-24".into())
+    );
 }
 
 #[test]
 fn without_a_free_subnet_the_error_counts_those_that_are_taken() {
     let tiny = r#"{"Network":"10.244.0.0/26","SubnetLen":28,"Backend":{"Type":"vxlan"}}"#;
     let full = table(tiny, &[("10.244.0.16-28", TWO, 4, 8), ("10.244.0.32-27", "garbage", 5, 9)]);
-    let Err(StepError::NoSubnetLeft(why)) = next_step(&full, &node(ONE), 1) else { panic!("it is full") };
+    let Err(ClaimError::Store(why)) = next_txn(&full, &node(ONE), 1) else { panic!("it is full") };
     assert!(why.to_string().starts_with("no /28 is free in 10.244.0.0/26, 2 leases overlap it: "), "{why}");
 }

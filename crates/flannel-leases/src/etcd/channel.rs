@@ -1,9 +1,11 @@
-//! One connection to one endpoint: made within a limit of time, and each answer awaited within a limit of time.
+//! A gRPC channel to one endpoint: made within a limit of time, and each answer awaited within a limit of time. TLS by
+//! the files as they are at the moment.
 //!
-//! Takes requests; gives the first answer and the stream of the following ones, or [`Trouble`].
+//! Takes requests; gives the first answer and the stream of the following ones, or [`CallError`].
 
 use std::error::Error;
 use std::io;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -17,13 +19,13 @@ use tokio::time::timeout;
 use tokio_stream::StreamExt;
 use tonic::client::Grpc;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
 use tower_service::Service;
 
+use super::EtcdOptions;
 use super::error::{EtcdError, whole};
-use super::tls::{TlsContent, TlsFiles};
 use crate::proxy::{Proxies, Proxy};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(3);
@@ -35,6 +37,10 @@ const PING_LIMIT: Duration = Duration::from_secs(3);
 // Half a million leases; etcd itself has no such limit for what it sends.
 const LONGEST_ANSWER: usize = 128 << 20;
 
+const CA: &str = "--etcd-cafile";
+const CERT: &str = "--etcd-certfile";
+const KEY: &str = "--etcd-keyfile";
+
 /// What is asked: the path of the call, what it does in words, and whether it goes on after the first answer.
 #[derive(Clone, Copy)]
 pub(super) struct Call {
@@ -43,11 +49,11 @@ pub(super) struct Call {
     pub stays_open: bool,
 }
 
-/// A connection.
-pub(super) struct Line(Grpc<Channel>);
+/// A gRPC channel.
+pub(super) struct GrpcChannel(Grpc<Channel>);
 
 /// Why a call has no answer.
-pub(super) enum Trouble {
+pub(super) enum CallError {
     /// This endpoint cannot answer now; another one may.
     Away(String),
     /// It took too long; another one may be faster.
@@ -58,13 +64,13 @@ pub(super) enum Trouble {
     Refused(EtcdError),
 }
 
-impl Line {
+impl GrpcChannel {
     pub(super) async fn connect(
         endpoint: &Uri,
         tls: &TlsContent,
         proxy: Option<Proxy>,
-    ) -> Result<Self, Trouble> {
-        let settings = settings(endpoint, tls).map_err(|why| Trouble::Away(why.to_string()))?;
+    ) -> Result<Self, CallError> {
+        let settings = settings(endpoint, tls).map_err(|why| CallError::Away(why.to_string()))?;
         let connected = async {
             match proxy {
                 Some(proxy) => settings.connect_with_connector(ByProxy(proxy)).await,
@@ -73,8 +79,8 @@ impl Line {
         };
         match timeout(CONNECT_LIMIT, connected).await {
             Ok(Ok(channel)) => Ok(Self(Grpc::new(channel).max_decoding_message_size(LONGEST_ANSWER))),
-            Ok(Err(why)) => Err(Trouble::Away(whole(&why))),
-            Err(_) => Err(Trouble::Late(format!("no connection within {CONNECT_LIMIT:?}"))),
+            Ok(Err(why)) => Err(CallError::Away(whole(&why))),
+            Err(_) => Err(CallError::Late(format!("no connection within {CONNECT_LIMIT:?}"))),
         }
     }
 
@@ -85,7 +91,7 @@ impl Line {
         requests: Vec<Q>,
         token: Option<MetadataValue<Ascii>>,
         endpoint: &str,
-    ) -> Result<(A, Streaming<A>), Trouble>
+    ) -> Result<(A, Streaming<A>), CallError>
     where
         Q: Message + 'static,
         A: Message + Default + 'static,
@@ -114,18 +120,18 @@ async fn within<T>(limit: Duration, what: impl Future<Output = Result<T, Status>
     timeout(limit, what).await.unwrap_or_else(|_| Err(late()))
 }
 
-fn judged(status: &Status, act: &'static str, endpoint: &str) -> Trouble {
+fn judged(status: &Status, act: &'static str, endpoint: &str) -> CallError {
     let text = status.message();
     if text.contains("invalid auth token") || text.contains("revision of auth store is old") {
-        return Trouble::Token(said(status));
+        return CallError::Token(said(status));
     }
     if status.code() == Code::DeadlineExceeded {
-        return Trouble::Late(said(status));
+        return CallError::Late(said(status));
     }
     if is_away(status) {
-        return Trouble::Away(said(status));
+        return CallError::Away(said(status));
     }
-    Trouble::Refused(EtcdError::Refused { endpoint: endpoint.to_owned(), act, reason: said(status) })
+    CallError::Refused(EtcdError::Refused { endpoint: endpoint.to_owned(), act, reason: said(status) })
 }
 
 fn is_away(status: &Status) -> bool {
@@ -174,11 +180,11 @@ pub(super) fn parse(endpoint: &str, tls: &TlsFiles) -> Result<Uri, EtcdError> {
 
 /// The proxy for an endpoint, if one is for it. As in Go, HTTPS_PROXY counts whether TLS is spoken or not.
 pub(super) fn way_to(endpoint: &Uri, proxies: &Proxies) -> Result<Option<Proxy>, EtcdError> {
-    let (host, port) = place(endpoint);
+    let (host, port) = address(endpoint);
     Ok(proxies.way_to(true, host, port)?)
 }
 
-fn place(endpoint: &Uri) -> (&str, u16) {
+fn address(endpoint: &Uri) -> (&str, u16) {
     let usual = if endpoint.scheme_str() == Some("https") { 443 } else { 80 };
     let host = endpoint.host().unwrap_or_default().trim_matches(['[', ']']);
     (host, endpoint.port_u16().unwrap_or(usual))
@@ -199,7 +205,7 @@ impl Service<Uri> for ByProxy {
     fn call(&mut self, endpoint: Uri) -> Self::Future {
         let proxy = self.0.clone();
         Box::pin(async move {
-            let (host, port) = place(&endpoint);
+            let (host, port) = address(&endpoint);
             let stream = proxy.connect(host, port).await?;
             stream.set_nodelay(true)?;
             Ok(TokioIo::new(stream))
@@ -220,5 +226,78 @@ pub(super) fn settings(endpoint: &Uri, tls: &TlsContent) -> Result<Endpoint, Etc
         settings.tls_config(tls.settings(endpoint.host().unwrap_or_default())).map_err(wrong)
     } else {
         Ok(settings)
+    }
+}
+
+/// Where certificates and keys are.
+pub(super) struct TlsFiles {
+    ca: Option<PathBuf>,
+    identity: Option<(PathBuf, PathBuf)>,
+}
+
+/// What they say.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(super) struct TlsContent {
+    ca: Option<Vec<u8>>,
+    identity: Option<(Vec<u8>, Vec<u8>)>,
+}
+
+impl TlsFiles {
+    pub(super) fn of(options: &EtcdOptions) -> Result<Self, EtcdError> {
+        let identity = match (options.cert_file.clone(), options.key_file.clone()) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (Some(_), None) => return Err(EtcdError::HalfIdentity(CERT)),
+            (None, Some(_)) => return Err(EtcdError::HalfIdentity(KEY)),
+            (None, None) => None,
+        };
+        Ok(Self { ca: options.ca_file.clone(), identity })
+    }
+
+    /// Whether there is a client certificate.
+    pub(super) fn has_identity(&self) -> bool {
+        self.identity.is_some()
+    }
+
+    /// Reads them now.
+    pub(super) fn read(&self) -> Result<TlsContent, EtcdError> {
+        let ca = self.ca.as_ref().map(|path| read(path, CA, "BEGIN CERTIFICATE")).transpose()?;
+        let identity = match &self.identity {
+            Some((cert, key)) => {
+                Some((read(cert, CERT, "BEGIN CERTIFICATE")?, read(key, KEY, "PRIVATE KEY")?))
+            }
+            None => None,
+        };
+        Ok(TlsContent { ca, identity })
+    }
+}
+
+fn read(path: &PathBuf, role: &'static str, sign: &str) -> Result<Vec<u8>, EtcdError> {
+    let wrong = |reason: String| EtcdError::TlsFile { path: path.clone(), role, reason };
+    let content =
+        flannel_files::read(path, flannel_files::MOST_BY_HAND).map_err(|cause| wrong(cause.to_string()))?;
+    if !String::from_utf8_lossy(&content).contains(sign) {
+        return Err(wrong(format!("it has no line \"{sign}\": expected PEM")));
+    }
+    Ok(content)
+}
+
+impl TlsContent {
+    /// The authorities that are ours, as PEM text; none if those of the system count.
+    pub(super) fn authorities(&self) -> &[u8] {
+        self.ca.as_deref().unwrap_or_default()
+    }
+
+    /// The settings of a connection to a host: its authority is ours, or else one of the system's.
+    pub(super) fn settings(&self, host: &str) -> ClientTlsConfig {
+        // An IPv6 address is in brackets in a URL, and without them in a certificate.
+        let settings = ClientTlsConfig::new().domain_name(host.trim_matches(['[', ']']));
+        let settings = match &self.ca {
+            Some(ca) => settings.ca_certificate(Certificate::from_pem(ca)),
+            None => settings.with_native_roots(),
+        };
+        match &self.identity {
+            Some((cert, key)) => settings.identity(Identity::from_pem(cert, key)),
+            None => settings,
+        }
     }
 }
