@@ -24,7 +24,7 @@ pub fn measure() -> anyhow::Result<Vec<Figure>> {
         ("an FDB entry", |eye, n| removal(eye, "fdb", n)),
         ("a neighbour", |eye, n| removal(eye, "neighbour", n)),
         ("an address", |eye, n| removal(eye, "address", n)),
-        ("the MAC", |eye, _| altered_link(eye, |link| link.mac = Mac([2, 9, 9, 9, 9, 9]))),
+        ("the MAC", |eye, _| altered_link(eye, |link| link.mac = Some(Mac([2, 9, 9, 9, 9, 9])))),
         ("the MTU", |eye, _| altered_link(eye, |link| link.mtu = 1400)),
         ("link down", |eye, _| altered_link(eye, |link| link.up = false)),
         ("flannel.1 itself", |eye, n| removal(eye, "link", n)),

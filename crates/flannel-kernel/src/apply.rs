@@ -1,8 +1,9 @@
-//! Applies changes: addresses, neighbours, forwarding entries and routes in batches, the rest one by one.
+//! Applies changes: addresses, neighbours, FDB entries and routes in batches, the rest one by one.
 
-use flannel_plan::diff::{Change, must_be_rebuilt};
+use flannel_plan::diff::Change;
 use flannel_plan::link_name::LinkName;
-use flannel_plan::state::{Item, Link, LinkKind, Vxlan};
+use flannel_plan::observation::LinkFact;
+use flannel_plan::state::{Item, Link};
 use rustix::io::Errno;
 
 use crate::error::{ApplyError, Failure};
@@ -16,7 +17,7 @@ pub(crate) type Known = Vec<(LinkName, u32)>;
 pub(crate) struct Applying<'a> {
     socket: &'a mut Socket,
     known: &'a mut Known,
-    indexes: Vec<(LinkName, Place)>,
+    indexes: Vec<(LinkName, Presence)>,
     outbox: Outbox,
     /// The place of the change that each request in the outbox is for, and which refusals of it matter.
     places: Vec<(usize, Matters)>,
@@ -25,7 +26,7 @@ pub(crate) struct Applying<'a> {
 
 /// Where the device of a name is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Presence {
     At(u32),
     Absent,
     /// Another device has the name than the one that was looked at.
@@ -91,11 +92,11 @@ impl<'a> Applying<'a> {
         };
         let link = match item.link() {
             None => None,
-            Some(name) => match self.place(name).map_err(|why| ApplyError::refused(change, why))? {
-                Place::At(index) => Some(index),
-                Place::Absent | Place::Exchanged if removes => return Ok(()), // what was on it went with it
-                Place::Absent => return Err(ApplyError::no_device(change, name)),
-                Place::Exchanged => return Err(ApplyError::exchanged(change, name)),
+            Some(name) => match self.presence(name).map_err(|why| ApplyError::refused(change, why))? {
+                Presence::At(index) => Some(index),
+                Presence::Absent | Presence::Exchanged if removes => return Ok(()), // what was on it went with it
+                Presence::Absent => return Err(ApplyError::no_device(change, name)),
+                Presence::Exchanged => return Err(ApplyError::exchanged(change, name)),
             },
         };
         if must_go_first(change) {
@@ -139,7 +140,7 @@ impl<'a> Applying<'a> {
         if let Change::Create(Item::Route(route)) | Change::Replace { to: Item::Route(route), .. } = change
             && route::needs_a_stepping_stone(route, &why)
             && let Some(name) = route.link
-            && let Ok(Place::At(link)) = self.place(name)
+            && let Ok(Presence::At(link)) = self.presence(name)
             && route::create_by_a_stepping_stone(self.socket, route, link).is_ok()
         {
             return;
@@ -149,61 +150,60 @@ impl<'a> Applying<'a> {
 
     fn one(&mut self, change: &Change) -> Result<(), ApplyError> {
         let because = |why| ApplyError::refused(change, why);
-        match change {
-            Change::Create(Item::Sysctl(sysctl)) | Change::Replace { to: Item::Sysctl(sysctl), .. } => {
-                match sysctl.link() {
-                    Some(name) if self.place(name).map_err(because)? == Place::Exchanged => {
-                        Err(ApplyError::exchanged(change, name))
-                    }
-                    _ => sysctl::write(sysctl).map_err(because),
-                }
-            }
-            Change::Create(Item::File(file)) | Change::Replace { to: Item::File(file), .. } => {
-                file::write(file).map_err(because)
-            }
-            Change::Remove(Item::File(file)) => file::remove(file).map_err(because),
-            Change::Remove(Item::Sysctl(_)) => Ok(()), // a setting always has a value; ours is as good as any
-            Change::Create(Item::Link(link)) => self.create_link(change, link),
-            Change::Replace { from: Item::Link(from), to: Item::Link(to) } => {
+        match (change.item(), change) {
+            (Item::Link(link), Change::Create(_)) => self.create_link(change, link),
+            (Item::Link(to), Change::Replace { from: Item::Link(from), .. }) => {
                 self.replace_link(change, from, to)
             }
-            Change::Remove(Item::Link(link)) => self.remove_link(change, link),
-            _ => Err(ApplyError::unknown(change)),
+            (Item::Link(link), Change::Remove(_)) => self.remove_link(change, link),
+            (Item::Sysctl(_), Change::Remove(_)) => Ok(()), // a setting always has a value; ours is as good as any
+            (Item::Sysctl(sysctl), _) => match sysctl.link() {
+                Some(name) if self.presence(name).map_err(because)? == Presence::Exchanged => {
+                    Err(ApplyError::exchanged(change, name))
+                }
+                _ => sysctl::write(sysctl).map_err(because),
+            },
+            (Item::File(file), Change::Remove(_)) => file::remove(file).map_err(because),
+            (Item::File(file), _) => file::write(file).map_err(because),
+            (Item::Link(_) | Item::Rules(_), _)
+            | (Item::Address(_) | Item::Fdb(_) | Item::Neighbour(_) | Item::Route(_), _) => {
+                Err(ApplyError::unknown(change))
+            }
         }
     }
 
     fn create_link(&mut self, change: &Change, link: &Link) -> Result<(), ApplyError> {
         self.indexes.clear();
-        let LinkKind::Vxlan(vxlan) = &link.kind else { return Err(ApplyError::unknown(change)) };
-        let parent = match vxlan.parent {
+        if !link.kind.is_made_here() {
+            return Err(ApplyError::unknown(change));
+        }
+        let lower = match link.kind.lower() {
             None => 0,
-            Some(name) => match self.place(name).map_err(|why| ApplyError::refused(change, why))? {
-                Place::At(index) => index,
-                Place::Absent | Place::Exchanged => return Err(ApplyError::no_device(change, name)),
+            Some(name) => match self.presence(name).map_err(|why| ApplyError::refused(change, why))? {
+                Presence::At(index) => index,
+                Presence::Absent | Presence::Exchanged => return Err(ApplyError::no_device(change, name)),
             },
         };
-        let made = link::create(self.socket, link, vxlan, parent);
+        let made = link::create(self.socket, link, lower);
         self.forget(link.name);
-        let index = made.map_err(|why| self.why_no_link(change, (link, vxlan), why))?;
+        let index = made.map_err(|why| self.why_no_link(change, link, why))?;
         self.known.push((link.name, index));
         Ok(())
     }
 
     fn replace_link(&mut self, change: &Change, from: &Link, to: &Link) -> Result<(), ApplyError> {
         // A device of a kind that we never make is not ours to delete, whatever its name is.
-        if let LinkKind::Other(found) = &from.kind {
-            let (verb, found) = (change.verb(), found.clone());
-            return Err(ApplyError::NameTaken { verb, name: to.name, found });
+        if !from.kind.is_made_here() {
+            return Err(ApplyError::name_taken(change, from));
         }
-        if must_be_rebuilt(from, to) {
+        if from.kind.must_be_rebuilt(&to.kind) {
             self.remove_link(change, from)?;
             return self.create_link(change, to);
         }
-        let LinkKind::Vxlan(vxlan) = &to.kind else { return Err(ApplyError::unknown(change)) };
         let Some(index) = self.same(change, from)? else {
             return Err(ApplyError::no_device(change, from.name));
         };
-        link::alter(self.socket, index, from, to).map_err(|why| self.why_no_link(change, (to, vxlan), why))
+        link::alter(self.socket, index, from, to).map_err(|why| self.why_no_link(change, to, why))
     }
 
     fn remove_link(&mut self, change: &Change, link: &Link) -> Result<(), ApplyError> {
@@ -215,20 +215,16 @@ impl<'a> Applying<'a> {
         }
     }
 
-    /// The number of the device that was looked at; none if it is gone. Somebody may have put another one in its place
+    /// The index of the device that was observed; none if it is gone. Somebody may have put another one in its place
     /// since: that is not ours to change.
     fn same(&mut self, change: &Change, link: &Link) -> Result<Option<u32>, ApplyError> {
         let found = link::find(self.socket, link.name).map_err(|why| ApplyError::refused(change, why))?;
-        match found {
-            None => Ok(None),
-            Some(found) if kind_name(&found.link) != kind_name(link) => Err(ApplyError::NameTaken {
-                verb: change.verb(),
-                name: link.name,
-                found: kind_name(&found.link).into(),
-            }),
-            Some(found) if is_same(&found.link, link) => Ok(Some(found.index)),
-            Some(_) => Err(ApplyError::exchanged(change, link.name)),
+        let Some(LinkFact { index, link: found, .. }) = found else { return Ok(None) };
+        if found.kind.name() != link.kind.name() {
+            return Err(ApplyError::name_taken(change, &found));
         }
+        let is_same = found.alias == link.alias && found.kind.excludes(&link.kind);
+        if is_same { Ok(Some(index)) } else { Err(ApplyError::exchanged(change, link.name)) }
     }
 
     fn forget(&mut self, name: LinkName) {
@@ -237,85 +233,39 @@ impl<'a> Applying<'a> {
     }
 
     /// Looks for the culprit, so that the error can name it.
-    fn why_no_link(
-        &mut self,
-        change: &Change,
-        (link, vxlan): (&Link, &Vxlan),
-        why: NetlinkError,
-    ) -> ApplyError {
-        let others = match why.errno {
-            Errno::EXIST | Errno::ADDRINUSE => link::dump(self.socket).unwrap_or_default(),
-            _ => return ApplyError::refused(change, why),
-        };
-        let (name, port) = (link.name, vxlan.port);
-        if why.is(Errno::EXIST) {
-            if let Some(found) = others.iter().find(|other| other.link.name == name) {
-                return ApplyError::NameTaken {
-                    verb: change.verb(),
-                    name,
-                    found: kind_name(&found.link).into(),
-                };
-            }
-            let same =
-                |other: &Vxlan| (other.vni, other.port) == (vxlan.vni, port) && same_family(other, vxlan);
-            return ApplyError::VniTaken { name, vni: vxlan.vni, port, by: vxlan_that(&others, same) };
+    fn why_no_link(&mut self, change: &Change, link: &Link, why: NetlinkError) -> ApplyError {
+        if !why.is(Errno::EXIST) && !why.is(Errno::ADDRINUSE) {
+            return ApplyError::refused(change, why);
         }
-        let others: Vec<_> =
-            others.into_iter().filter(|other| other.link.up && other.link.name != name).collect();
-        match vxlan_that(&others, |other| other.port == port && other.gbp != vxlan.gbp) {
-            Some(by) => ApplyError::GbpClash { name, gbp: vxlan.gbp, port, by },
-            None => ApplyError::PortTaken { name, port },
+        let others = link::dump(self.socket).unwrap_or_default();
+        let of_that_name = others.iter().find(|other| other.link.name == link.name);
+        match of_that_name.filter(|_| why.is(Errno::EXIST)) {
+            Some(found) => ApplyError::name_taken(change, &found.link),
+            None => link::culprit(link, &why, &others).unwrap_or_else(|| ApplyError::refused(change, why)),
         }
     }
 
     /// Where a device is; asked once a pass, and again after a device was made or deleted.
-    fn place(&mut self, name: LinkName) -> Result<Place, NetlinkError> {
-        if let Some((_, place)) = self.indexes.iter().find(|(known, _)| *known == name) {
-            return Ok(*place);
+    fn presence(&mut self, name: LinkName) -> Result<Presence, NetlinkError> {
+        if let Some((_, presence)) = self.indexes.iter().find(|(known, _)| *known == name) {
+            return Ok(*presence);
         }
         let known = self.known.iter().find(|(known, _)| *known == name).map(|(_, index)| *index);
-        let place = match link::find(self.socket, name)?.map(|fact| fact.index) {
-            None => Place::Absent,
-            Some(index) if known.is_some_and(|known| known != index) => Place::Exchanged,
-            Some(index) => Place::At(index),
+        let presence = match link::find(self.socket, name)?.map(|fact| fact.index) {
+            None => Presence::Absent,
+            Some(index) if known.is_some_and(|known| known != index) => Presence::Exchanged,
+            Some(index) => Presence::At(index),
         };
-        self.indexes.push((name, place));
-        Ok(place)
-    }
-}
-
-/// Whether a device bears the same mark, and is the same as far as that cannot be altered.
-fn is_same(found: &Link, link: &Link) -> bool {
-    let number = |link: &Link| match &link.kind {
-        LinkKind::Vxlan(vxlan) => Some((vxlan.vni, vxlan.port)),
-        LinkKind::Other(_) => None,
-    };
-    found.alias == link.alias && number(found) == number(link)
-}
-
-fn vxlan_that(
-    links: &[flannel_plan::observation::LinkFact],
-    is_it: impl Fn(&Vxlan) -> bool,
-) -> Option<LinkName> {
-    let found = links.iter().find(|fact| matches!(&fact.link.kind, LinkKind::Vxlan(vxlan) if is_it(vxlan)));
-    found.map(|fact| fact.link.name)
-}
-
-fn same_family(a: &Vxlan, b: &Vxlan) -> bool {
-    let is_v6 = |vxlan: &Vxlan| vxlan.local.is_some_and(|local| local.is_ipv6());
-    is_v6(a) == is_v6(b)
-}
-
-fn kind_name(link: &Link) -> &str {
-    match &link.kind {
-        LinkKind::Vxlan(_) => "vxlan",
-        LinkKind::Other(kind) => kind,
+        self.indexes.push((name, presence));
+        Ok(presence)
     }
 }
 
 fn fits_a_batch(change: &Change) -> bool {
-    let (Change::Create(item) | Change::Remove(item) | Change::Replace { to: item, .. }) = change;
-    matches!(item, Item::Address(_) | Item::Fdb(_) | Item::Neighbour(_) | Item::Route(_))
+    match change.item() {
+        Item::Address(_) | Item::Fdb(_) | Item::Neighbour(_) | Item::Route(_) => true,
+        Item::Link(_) | Item::Sysctl(_) | Item::Rules(_) | Item::File(_) => false,
+    }
 }
 
 /// Whether an entry must be removed before it is made anew, in the same batch.
@@ -333,7 +283,8 @@ fn write_create(outbox: &mut Outbox, item: &Item, link: Option<u32>) {
         (Item::Fdb(entry), Some(link)) => neighbour::create_fdb(outbox, entry, link),
         (Item::Neighbour(neighbour), Some(link)) => neighbour::create_neighbour(outbox, neighbour, link),
         (Item::Route(route), link) => route::create(outbox, route, link),
-        _ => {}
+        (Item::Address(_) | Item::Fdb(_) | Item::Neighbour(_), None) => {}
+        (Item::Link(_) | Item::Sysctl(_) | Item::Rules(_) | Item::File(_), _) => {}
     }
 }
 
@@ -343,6 +294,7 @@ fn write_remove(outbox: &mut Outbox, item: &Item, link: Option<u32>) {
         (Item::Fdb(entry), Some(link)) => neighbour::remove_fdb(outbox, entry, link),
         (Item::Neighbour(neighbour), Some(link)) => neighbour::remove_neighbour(outbox, neighbour, link),
         (Item::Route(route), link) => route::remove(outbox, route, link),
-        _ => {}
+        (Item::Address(_) | Item::Fdb(_) | Item::Neighbour(_), None) => {}
+        (Item::Link(_) | Item::Sysctl(_) | Item::Rules(_) | Item::File(_), _) => {}
     }
 }

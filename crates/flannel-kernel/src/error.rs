@@ -151,6 +151,11 @@ impl ApplyError {
         Self::Exchanged { verb: change.verb(), object: object(change), link }
     }
 
+    /// `found` has the name of the device that changes.
+    pub(crate) fn name_taken(change: &Change, found: &Link) -> Self {
+        Self::NameTaken { verb: change.verb(), name: found.name, found: found.kind.name().into() }
+    }
+
     pub(crate) fn unknown(change: &Change) -> Self {
         Self::Unknown { verb: change.verb(), object: object(change) }
     }
@@ -291,7 +296,8 @@ mod tests {
         let why = NetlinkError { errno: Errno::OPNOTSUPP, message: Some("Unknown device type".into()) };
         let kind = LinkKind::Other("vxlan".into());
         let (name, mac) = ("flannel.1".parse().unwrap(), Mac([2; 6]));
-        let link = Item::Link(Box::new(Link { name, mac, mtu: 1450, up: true, alias: "".into(), kind }));
+        let link =
+            Item::Link(Box::new(Link { name, mac: Some(mac), mtu: 1450, up: true, alias: "".into(), kind }));
         let error = ApplyError::Refused { verb: "create", object: Box::new(link.clone()), why };
         let cause = "Operation not supported: Unknown device type";
         let remedy = "the kernel has no vxlan: `modprobe vxlan`, or install linux-modules-extra";

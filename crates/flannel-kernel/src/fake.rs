@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use flannel_plan::diff::{Change, must_be_rebuilt};
+use flannel_plan::diff::Change;
 use flannel_plan::firewall_backend::{FirewallFacts, FirewallQuery, Translated, Untrack};
 use flannel_plan::link_name::LinkName;
 use flannel_plan::observation::{AddressFact, LinkFact, Observation, RouteFact, Scope};
@@ -160,7 +160,7 @@ impl Fake {
     }
 
     fn alter(&mut self, from: &Link, to: &Link) {
-        if must_be_rebuilt(from, to) {
+        if from.kind.must_be_rebuilt(&to.kind) {
             self.lose_link(from.name);
             return self.put_link(to.clone());
         }

@@ -2,10 +2,12 @@
 //!
 //! Takes and gives [`Link`]s. A device that could not be brought up is not left behind.
 
+mod kind;
+
 use flannel_plan::link_name::LinkName;
 use flannel_plan::mac::Mac;
 use flannel_plan::observation::LinkFact;
-use flannel_plan::state::{Link, LinkKind, Vxlan};
+use flannel_plan::state::{Link, LinkKind};
 use rustix::io::Errno;
 
 use crate::abi::{
@@ -14,12 +16,12 @@ use crate::abi::{
     NLM_F_CREATE, NLM_F_EXCL, RTEXT_FILTER_SKIP_STATS, RTM_DELLINK, RTM_GETLINK, RTM_NEWLINK,
 };
 use crate::netlink::{Attributes, NetlinkError, Outbox, Received, Socket, Writer, number};
-use crate::vxlan;
+pub(crate) use kind::culprit;
 
-/// A device whose device below is known by number only.
+/// A device whose lower device is known by index only.
 pub(crate) struct Found {
     fact: LinkFact,
-    parent: u32,
+    lower: u32,
 }
 
 /// All devices of the namespace.
@@ -33,16 +35,15 @@ pub(crate) fn dump(socket: &mut Socket) -> Result<Vec<LinkFact>, NetlinkError> {
     };
     socket.dump(request, &mut found, read)?;
     let names: Vec<_> = found.iter().map(|found| (found.fact.index, found.fact.link.name)).collect();
-    let facts = found.into_iter().map(|Found { mut fact, parent }| {
-        if let LinkKind::Vxlan(vxlan) = &mut fact.link.kind {
-            vxlan.parent = names.iter().find(|(index, _)| *index == parent).map(|(_, name)| *name);
-        }
+    let facts = found.into_iter().map(|Found { mut fact, lower }| {
+        let lower = names.iter().find(|(index, _)| *index == lower).map(|(_, name)| *name);
+        kind::set_lower(&mut fact.link.kind, lower);
         fact
     });
     Ok(facts.collect())
 }
 
-/// The device of a name; the device below it is left out.
+/// The device of a name; its lower device is left out.
 pub(crate) fn find(socket: &mut Socket, name: LinkName) -> Result<Option<LinkFact>, NetlinkError> {
     let request = Outbox::of(RTM_GETLINK, 0, |message| {
         message.header(&header(0, 0, 0));
@@ -58,23 +59,17 @@ pub(crate) fn find(socket: &mut Socket, name: LinkName) -> Result<Option<LinkFac
 
 /// Makes a device, up or down as wanted, and gives its number; one that cannot be brought up is deleted again by the
 /// kernel.
-pub(crate) fn create(
-    socket: &mut Socket,
-    link: &Link,
-    vxlan: &Vxlan,
-    parent: u32,
-) -> Result<u32, NetlinkError> {
+pub(crate) fn create(socket: &mut Socket, link: &Link, lower: u32) -> Result<u32, NetlinkError> {
     let request = Outbox::of(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |message| {
         let up = if link.up { IFF_UP } else { 0 };
         message.header(&header(0, up, up));
         message.text(IFLA_IFNAME, link.name.as_str());
-        message.attribute(IFLA_ADDRESS, &link.mac.0);
+        if let Some(mac) = link.mac {
+            message.attribute(IFLA_ADDRESS, &mac.0);
+        }
         message.number(IFLA_MTU, link.mtu);
         message.number(IFLA_TXQLEN, 0);
-        message.nest(IFLA_LINKINFO, |info| {
-            info.text(IFLA_INFO_KIND, "vxlan");
-            info.nest(IFLA_INFO_DATA, |data| vxlan::write(data, vxlan, parent));
-        });
+        message.nest(IFLA_LINKINFO, |info| kind::write(info, &link.kind, lower));
     });
     let index = match socket.make(request, read)? {
         Some(made) => made.fact.index,
@@ -97,21 +92,16 @@ fn made_before(socket: &mut Socket, link: &Link) -> Result<u32, NetlinkError> {
 /// Changes the device of a number in place from `from` to `to`: tries all that differs, and tells the first refusal.
 pub(crate) fn alter(socket: &mut Socket, index: u32, from: &Link, to: &Link) -> Result<(), NetlinkError> {
     let mut steps = Vec::new();
-    if from.kind != to.kind
-        && let LinkKind::Vxlan(vxlan) = &to.kind
-    {
+    if from.kind != to.kind {
         steps.push(set(socket, index, |message| {
-            message.nest(IFLA_LINKINFO, |info| {
-                info.text(IFLA_INFO_KIND, "vxlan");
-                info.nest(IFLA_INFO_DATA, |data| vxlan::write_alterable(data, vxlan));
-            });
+            message.nest(IFLA_LINKINFO, |info| kind::write_alterable(info, &to.kind));
         }));
     }
     if from.mtu != to.mtu {
         steps.push(set_mtu(socket, index, to.mtu));
     }
-    if from.mac != to.mac {
-        steps.push(set(socket, index, |message| message.attribute(IFLA_ADDRESS, &to.mac.0)));
+    if let Some(mac) = to.mac.filter(|_| from.mac != to.mac) {
+        steps.push(set(socket, index, |message| message.attribute(IFLA_ADDRESS, &mac.0)));
     }
     if from.alias != to.alias {
         steps.push(set(socket, index, |message| message.attribute(IFLA_IFALIAS, to.alias.as_bytes())));
@@ -172,39 +162,35 @@ pub(crate) fn read(message: &Received) -> Option<Found> {
     }
     let (header, attributes) = message.split::<16>()?;
     let flags = number(&header[8..])?;
-    let (mut name, mut mac, mut mtu, mut alias) = (None, Mac([0; 6]), 0, "");
-    let (mut info, mut parent_is_elsewhere) = (None, false);
+    let (mut name, mut mac, mut mtu, mut alias) = (None, None, 0, "");
+    let (mut info, mut lower_is_elsewhere) = (None, false);
     for (kind, value) in attributes {
         match kind {
             IFLA_IFNAME => name = text(value).parse().ok(),
-            IFLA_ADDRESS => mac = value.try_into().map_or(mac, Mac),
+            IFLA_ADDRESS => mac = value.try_into().ok().map(Mac),
             IFLA_MTU => mtu = number(value)?,
             IFLA_IFALIAS => alias = text(value),
             IFLA_LINKINFO => info = Some(Attributes(value)),
-            IFLA_LINK_NETNSID => parent_is_elsewhere = true,
+            IFLA_LINK_NETNSID => lower_is_elsewhere = true,
             _ => {}
         }
     }
     let loopback = flags & IFF_LOOPBACK != 0;
-    let (kind, parent) = read_kind(info, loopback);
+    let (kind, lower) = read_kind(info, loopback);
     // A name that we cannot hold is not ours, and no route of ours goes there.
     let link = Link { name: name?, mac, mtu, up: flags & IFF_UP != 0, alias: alias.into(), kind };
     // The kernel takes its time to turn RUNNING off after the cable is out; LOWER_UP says it at once.
     let running = [IFF_UP, IFF_RUNNING, IFF_LOWER_UP].iter().all(|flag| flags & flag != 0);
     let fact = LinkFact { index: number(&header[4..])?, link, running, loopback };
-    Some(Found { fact, parent: if parent_is_elsewhere { 0 } else { parent } })
+    Some(Found { fact, lower: if lower_is_elsewhere { 0 } else { lower } })
 }
 
-/// The kind of a device, and the number of the device below.
+/// The kind of a device, and the index of its lower device.
 fn read_kind(info: Option<Attributes>, loopback: bool) -> (LinkKind, u32) {
     let value_of = |wanted| info.and_then(|mut info| info.find(|(kind, _)| *kind == wanted));
-    match (value_of(IFLA_INFO_KIND), value_of(IFLA_INFO_DATA)) {
-        (Some((_, kind)), Some((_, data))) if text(kind) == "vxlan" => {
-            let (vxlan, parent) = vxlan::read(Attributes(data));
-            (LinkKind::Vxlan(vxlan), parent)
-        }
-        (Some((_, kind)), _) => (LinkKind::Other(text(kind).into()), 0),
-        (None, _) => (LinkKind::Other(if loopback { "loopback" } else { "device" }.into()), 0),
+    match value_of(IFLA_INFO_KIND) {
+        Some((_, name)) => kind::read(text(name), value_of(IFLA_INFO_DATA).map(|(_, data)| Attributes(data))),
+        None => (LinkKind::Other(if loopback { "loopback" } else { "device" }.into()), 0),
     }
 }
 

@@ -7,7 +7,6 @@ use flannel_plan::diff::Change;
 use flannel_plan::observation::{LinkFact, Observation, Scope};
 use flannel_plan::ownership::{is_marked_by, must_know_the_living};
 use flannel_plan::rules::observed::RuleScope;
-use flannel_plan::state::LinkKind;
 
 use crate::apply::{Applying, Known};
 use crate::firewall::rules::Rules;
@@ -155,7 +154,7 @@ impl Kernel for Linux {
 pub(crate) fn is_in_scope(fact: &LinkFact, scope: &Scope) -> bool {
     let link = &fact.link;
     let marked = is_marked_by(scope, &link.alias);
-    scope.links.contains(&link.name) || (marked && matches!(link.kind, LinkKind::Vxlan(_)))
+    scope.links.contains(&link.name) || (marked && link.kind.is_made_here())
 }
 
 fn because(what: &str) -> impl FnOnce(NetlinkError) -> ObserveError {

@@ -36,7 +36,7 @@ fn the_fake_and_linux_are_left_with_the_same_after_the_same_changes() {
         vec![],
         remove([own.clone()]),
         replace(own.clone(), flannel_1_but(|link| link.up = false)),
-        replace(own.clone(), flannel_1_but(|link| link.mac = mac(99))),
+        replace(own.clone(), flannel_1_but(|link| link.mac = Some(mac(99)))),
         replace(own.clone(), flannel_1_but(|link| link.mtu = 1400)),
         replace(own.clone(), flannel_1_but(|link| vxlan(link).vni = 7)),
         replace(own, flannel_1_but(|link| vxlan(link).learning = true)),

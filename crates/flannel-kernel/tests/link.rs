@@ -71,13 +71,13 @@ fn every_setting_of_a_device_is_found_again() {
     with_a_nic(|kernel| {
         let learning = flannel_1_but(|link| vxlan(link).learning = true);
         let odd_port = flannel_1_but(|link| vxlan(link).port = 4789);
-        let no_parent = flannel_1_but(|link| {
-            vxlan(link).parent = None;
+        let no_lower = flannel_1_but(|link| {
+            vxlan(link).lower = None;
             vxlan(link).local = None;
         });
         let gbp = flannel_1_but(|link| vxlan(link).gbp = true);
         let down = flannel_1_but(|link| link.up = false);
-        for device in [learning, odd_port, no_parent, gbp, down, flannel_v6_1()] {
+        for device in [learning, odd_port, no_lower, gbp, down, flannel_v6_1()] {
             apply(kernel, &create([link(device.clone())]));
             assert_eq!(ours(kernel), [link(device.clone())]);
             apply(kernel, &remove([link(device)]));
@@ -161,7 +161,7 @@ fn what_can_be_altered_in_place_keeps_the_device_its_routes_and_entries() {
 fn a_new_mac_is_set_in_place_and_costs_only_the_neighbours() {
     with_a_nic(|kernel| {
         let index = with_a_peer(kernel);
-        let after = flannel_1_but(|link| link.mac = mac(99));
+        let after = flannel_1_but(|link| link.mac = Some(mac(99)));
         apply(kernel, &replace(link(flannel_1()), link(after.clone())));
         assert_eq!(found(kernel, "flannel.1").unwrap().index, index);
         let [fdb, _, route] = peer(2);
@@ -193,7 +193,7 @@ fn what_cannot_be_altered_is_rebuilt_and_nothing_old_stays() {
             flannel_1_but(|link| vxlan(link).vni = 7),
             flannel_1_but(|link| vxlan(link).port = 4789),
             flannel_1_but(|link| vxlan(link).gbp = true),
-            flannel_1_but(|link| vxlan(link).parent = Some(name("nic2"))),
+            flannel_1_but(|link| vxlan(link).lower = Some(name("nic2"))),
             flannel_1_but(|link| {
                 vxlan(link).local = Some(ip("fd00::1"));
                 link.mtu = 1430;
@@ -216,13 +216,13 @@ fn a_refused_mtu_does_not_keep_the_rest_from_being_altered() {
         apply(kernel, &create([link(flannel_1())]));
         let after = flannel_1_but(|link| {
             link.mtu = 9000;
-            link.mac = mac(99);
+            link.mac = Some(mac(99));
         });
         let change = Change::Replace { from: link(flannel_1()), to: link(after.clone()) };
         let (error, _) = complaint(kernel, change);
         let why = "Invalid argument: an MTU of 9000 is more than the device below allows";
         assert_eq!(error, format!("cannot replace {after}: {why}"));
-        assert_eq!(ours(kernel), [link(flannel_1_but(|link| link.mac = mac(99)))]);
+        assert_eq!(ours(kernel), [link(flannel_1_but(|link| link.mac = Some(mac(99))))]);
     });
 }
 
@@ -340,7 +340,7 @@ fn linux_lets_the_device_below_be_changed_in_place_but_not_vni_port_gbp_or_famil
         sh("ip link add nic2 type veth peer name far2 && ip link set nic2 up && ip link set far2 up");
         with_a_peer(kernel);
         sh("ip link set flannel.1 type vxlan id 1 dev nic2");
-        let moved = flannel_1_but(|link| vxlan(link).parent = Some(name("nic2")));
+        let moved = flannel_1_but(|link| vxlan(link).lower = Some(name("nic2")));
         let rest = [vec![address("flannel.1", "10.244.1.0/32")], peer(2).to_vec()].concat();
         assert_eq!(ours(kernel), [vec![link(moved)], rest].concat());
         for change in ["id 2", "id 1 dstport 99", "id 1 gbp", "id 1 local fd00::1"] {
@@ -387,7 +387,7 @@ fn a_device_that_took_the_name_since_the_look_is_neither_altered_nor_removed() {
     let rebuilt = flannel_1_but(|link| vxlan(link).port = 4789);
     let altered = flannel_1_but(|link| {
         link.mtu = 1300;
-        link.mac = mac(9);
+        link.mac = Some(mac(9));
     });
     let changes = [
         Change::Replace { from: link(flannel_1()), to: link(altered) },

@@ -78,20 +78,20 @@ pub fn in_the_way(wanted: &[Link], scope: &Scope, observation: &Observation) -> 
 }
 
 fn contest(want: &Link, other: &Link) -> Option<InTheWay> {
-    let over = match (&want.kind, &other.kind) {
-        (_, LinkKind::Vxlan(_)) if want.name == other.name => Contested::Name("vxlan".into()),
-        (_, LinkKind::Other(kind)) if want.name == other.name => Contested::Name(kind.clone()),
-        (LinkKind::Vxlan(want), LinkKind::Vxlan(theirs)) if is_same_socket(want, theirs) => {
-            let clash = other.up && want.gbp != theirs.gbp;
-            match want.vni == theirs.vni && want.gbp == theirs.gbp {
-                true => Contested::Vni(want.vni, want.port),
-                false if clash => Contested::Port { port: want.port, gbp: theirs.gbp },
-                false => return None,
-            }
-        }
-        _ => return None,
+    let over = match &want.kind {
+        _ if want.name == other.name => Contested::Name(other.kind.name().into()),
+        LinkKind::Vxlan(vxlan) => contest_of_vxlan(vxlan, other)?,
+        LinkKind::Other(_) => return None,
     };
     Some(InTheWay { wanted: want.name, by: other.name, over })
+}
+
+fn contest_of_vxlan(want: &Vxlan, other: &Link) -> Option<Contested> {
+    let theirs = other.kind.vxlan().filter(|theirs| is_same_socket(want, theirs))?;
+    match want.gbp == theirs.gbp {
+        true => (want.vni == theirs.vni).then_some(Contested::Vni(want.vni, want.port)),
+        false => other.up.then_some(Contested::Port { port: want.port, gbp: theirs.gbp }),
+    }
 }
 
 /// The devices whose making may fail for a reason that no look shows: the kernel lacks the kind, or a program has
@@ -102,18 +102,13 @@ pub fn untried(wanted: &[Link], scope: &Scope, observation: &Observation) -> Vec
         .links
         .iter()
         .filter(|fact| fact.link.up && ours.contains(&fact.link.name))
-        .filter_map(|fact| vxlan(&fact.link))
+        .filter_map(|fact| fact.link.kind.vxlan())
         .collect();
-    let is_sure =
-        |link: &Link| vxlan(link).is_some_and(|want| up.iter().any(|have| is_same_socket(want, have)));
+    let is_sure = |link: &Link| match &link.kind {
+        LinkKind::Vxlan(want) => up.iter().any(|have| is_same_socket(want, have)),
+        LinkKind::Other(_) => false,
+    };
     wanted.iter().filter(|link| !is_sure(link)).cloned().collect()
-}
-
-fn vxlan(link: &Link) -> Option<&Vxlan> {
-    match &link.kind {
-        LinkKind::Vxlan(vxlan) => Some(vxlan),
-        LinkKind::Other(_) => None,
-    }
 }
 
 /// Devices of one port and family share a socket. One without a source address is of IPv4, as the kernel counts.
@@ -132,8 +127,15 @@ mod tests {
 
     fn tunnel(name: &str, vni: u32, port: u16) -> Link {
         let local = Some("10.0.0.1".parse().unwrap());
-        let kind = LinkKind::Vxlan(Vxlan { vni, port, parent: None, local, learning: false, gbp: false });
-        Link { name: name.parse().unwrap(), mac: Mac([2; 6]), mtu: 1450, up: true, alias: "".into(), kind }
+        let kind = LinkKind::Vxlan(Vxlan { vni, port, lower: None, local, learning: false, gbp: false });
+        Link {
+            name: name.parse().unwrap(),
+            mac: Some(Mac([2; 6])),
+            mtu: 1450,
+            up: true,
+            alias: "".into(),
+            kind,
+        }
     }
 
     fn with_gbp(mut link: Link) -> Link {

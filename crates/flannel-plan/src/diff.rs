@@ -7,9 +7,8 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::family::Family;
 use crate::link_name::LinkName;
-use crate::state::{Item, Key, Link, LinkKind, State};
+use crate::state::{Item, Key, State};
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -102,10 +101,7 @@ fn gateways(desired: &State, observed: &State) -> BTreeSet<IpAddr> {
     if addresses.all(|item| desired.get(&item.key()).is_some()) {
         return BTreeSet::new();
     }
-    let router = |item: &Item| match item {
-        Item::Route(route) => route.via,
-        _ => None,
-    };
+    let router = |item: &Item| if let Item::Route(route) = item { route.via } else { None };
     desired.iter().filter_map(router).collect()
 }
 
@@ -142,7 +138,7 @@ impl Lost {
         for item in observed.iter() {
             let Item::Link(have) = item else { break }; // links come first
             let Some(Item::Link(want)) = desired.get(&item.key()) else { continue };
-            if must_be_rebuilt(have, want) {
+            if have.kind.must_be_rebuilt(&want.kind) {
                 lost.rebuilt.insert(have.name);
             } else if have.mac != want.mac {
                 // The kernel drops permanent neighbours when a device changes its address, and keeps the rest.
@@ -160,31 +156,10 @@ impl Lost {
     }
 }
 
-/// Whether a device cannot be altered into the other, only deleted and made anew.
-pub fn must_be_rebuilt(have: &Link, want: &Link) -> bool {
-    match (&have.kind, &want.kind) {
-        (LinkKind::Vxlan(have), LinkKind::Vxlan(want)) => {
-            (have.vni, have.port, have.gbp, have.parent) != (want.vni, want.port, want.gbp, want.parent)
-                || have.local.map(Family::of) != want.local.map(Family::of)
-        }
-        (have, want) => have != want,
-    }
-}
-
-/// The kernel has one vxlan device for a VNI, port and family: one of ours under another name must go first.
+/// A device of ours that the kernel cannot have beside one that is to be made must go first.
 fn blocks_a_create(have: &Item, desired: &State, observed: &State) -> bool {
-    let Some(have) = tunnel(have) else { return false };
+    let Item::Link(have) = have else { return false };
     let missing = |want: &&Item| observed.get(&want.key()).is_none();
-    desired.iter().filter(missing).filter_map(tunnel).any(|want| want == have)
-}
-
-/// What only one vxlan device of the kernel can have.
-fn tunnel(item: &Item) -> Option<(u32, u16, Option<Family>)> {
-    match item {
-        Item::Link(link) => match &link.kind {
-            LinkKind::Vxlan(vxlan) => Some((vxlan.vni, vxlan.port, vxlan.local.map(Family::of))),
-            LinkKind::Other(_) => None,
-        },
-        _ => None,
-    }
+    let excludes = |want: &Item| matches!(want, Item::Link(want) if have.kind.excludes(&want.kind));
+    desired.iter().filter(missing).any(excludes)
 }

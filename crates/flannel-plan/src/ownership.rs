@@ -20,9 +20,7 @@ use crate::mark::{Mark, sign_of_life};
 use crate::observation::{AddressFact, Observation, RouteFact, Scope};
 use crate::rules::found::Unreadable;
 use crate::rules::observed as rules;
-use crate::state::{
-    Address, FdbEntry, Item, Key, Link, LinkKind, Neighbour, PROTOCOL, PROTOCOL_KERNEL, State,
-};
+use crate::state::{Address, FdbEntry, Item, Key, Link, Neighbour, PROTOCOL, PROTOCOL_KERNEL, State};
 
 /// What was found, sorted by whose it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,7 +78,7 @@ pub fn observed(scope: &Scope, observation: &Observation) -> Observed {
 pub(crate) fn owned_links(scope: &Scope, observation: &Observation) -> BTreeSet<LinkName> {
     let links = observation.links.iter().map(|fact| &fact.link);
     links
-        .filter(|link| matches!(link.kind, LinkKind::Vxlan(_)) && owns_link(scope, observation, link))
+        .filter(|link| link.kind.is_made_here() && owns_link(scope, observation, link))
         .map(|link| link.name)
         .collect()
 }
@@ -221,9 +219,9 @@ pub fn claim(desired: &State, observed: &mut Observed) {
 
 /// The devices that we need and that others hold under the same name.
 pub fn obstacles<'a>(desired: &State, observed: &'a Observed) -> Vec<&'a Link> {
-    let holds = |item: &'a Item| match item {
-        Item::Link(link) if desired.get(&Key::Link(link.name)).is_some() => Some(&**link),
-        _ => None,
+    let holds = |item: &'a Item| {
+        let Item::Link(link) = item else { return None };
+        desired.get(&item.key()).map(|_| &**link)
     };
     observed.foreign.iter().filter_map(holds).collect()
 }
@@ -257,7 +255,7 @@ pub fn attainable<'a>(desired: &'a State, observed: &Observed) -> Cow<'a, State>
 mod tests {
     use super::*;
     use crate::observation::LinkFact;
-    use crate::state::Vxlan;
+    use crate::state::{LinkKind, Vxlan};
 
     const OWN: &str = "flanneld subnet.env@1:2 10.244.0.0/16";
     const OTHERS: &str = "flanneld subnet.env@1:3 10.99.0.0/16";
@@ -276,10 +274,10 @@ mod tests {
 
     /// A look at one vxlan device with this mark and an address.
     fn observe(name: &str, alias: &str, address: &str) -> Observation {
-        let vxlan = Vxlan { vni: 1, port: 8472, parent: None, local: None, learning: false, gbp: false };
+        let vxlan = Vxlan { vni: 1, port: 8472, lower: None, local: None, learning: false, gbp: false };
         let name: LinkName = name.parse().unwrap();
         let kind = LinkKind::Vxlan(vxlan);
-        let link = Link { name, mac: Mac([2; 6]), mtu: 1450, up: true, alias: alias.into(), kind };
+        let link = Link { name, mac: Some(Mac([2; 6])), mtu: 1450, up: true, alias: alias.into(), kind };
         let address = AddressFact {
             link: name,
             address: address.parse().unwrap(),

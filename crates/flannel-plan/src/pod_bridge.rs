@@ -162,7 +162,7 @@ mod tests {
     /// A node whose bridge has these addresses, and routes to these networks.
     fn node(addresses: &[&str], routes: &[&str]) -> Observation {
         let (mac, kind) = ("02:00:00:00:00:01".parse().unwrap(), LinkKind::Other("bridge".into()));
-        let link = Link { name: cni0(), mac, mtu: 1450, up: true, alias: "".into(), kind };
+        let link = Link { name: cni0(), mac: Some(mac), mtu: 1450, up: true, alias: "".into(), kind };
         let address = |text: &&str| AddressFact {
             link: cni0(),
             address: text.parse().unwrap(),

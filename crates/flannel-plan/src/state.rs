@@ -1,10 +1,12 @@
 //! The vocabulary: what a node has, or should have, of one kind each.
 //!
 //! Desired and observed are the same type, so one [`crate::diff::diff`] compares them. The order of the
-//! variants of [`Item`] is the order of creation: forwarding entry and neighbour exist before the route that
+//! variants of [`Item`] is the order of creation: FDB entry and neighbour exist before the route that
 //! needs them, and files come last, so that no pod starts on a half-built node.
 
 mod display;
+mod kind;
+mod link;
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -15,7 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::link_name::LinkName;
 use crate::mac::Mac;
-use crate::rules::{RuleTable, TableId};
+pub use kind::{Item, Key, Tier};
+pub use link::{Link, LinkKind, Vxlan};
 
 /// The protocol number that marks our routes and neighbours in the kernel: `F`, in no table of known numbers.
 pub const PROTOCOL: u8 = 70;
@@ -25,94 +28,6 @@ pub const PROTOCOL_BOOT: u8 = 3;
 
 /// The protocol number of routes that the kernel makes by itself for connected networks.
 pub const PROTOCOL_KERNEL: u8 = 2;
-
-/// One object of the kernel or the file system that we keep as it should be.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Item {
-    /// A network device of ours.
-    Link(Box<Link>),
-    /// An address on a device of ours.
-    Address(Address),
-    /// A kernel setting.
-    Sysctl(Box<Sysctl>),
-    /// Where the frames for a peer's device are sent.
-    Fdb(FdbEntry),
-    /// The hardware address of a peer's device.
-    Neighbour(Neighbour),
-    /// The way to a peer's pods.
-    Route(Route),
-    /// Our rules in one table.
-    Rules(Box<RuleTable>),
-    /// A file that others read.
-    File(Box<File>),
-}
-
-/// What makes two items the same object, in the order of [`Item`].
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Key {
-    /// A device, by name.
-    Link(LinkName),
-    /// An address with its length, on a device.
-    Address(LinkName, IpNet),
-    /// A setting, by its path below `/proc/sys`.
-    Sysctl(Box<str>),
-    /// A forwarding entry, by device and hardware address.
-    Fdb(LinkName, Mac),
-    /// A neighbour, by device and address.
-    Neighbour(LinkName, IpAddr),
-    /// A route of the main table without a metric, by destination.
-    Route(IpNet),
-    /// Our rules, by table.
-    Rules(TableId),
-    /// A file, by path.
-    File(Box<str>),
-}
-
-/// A network device.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Link {
-    /// Its name.
-    pub name: LinkName,
-    /// Its hardware address: peers hold it, so it is kept for ever.
-    pub mac: Mac,
-    /// The largest packet that it takes.
-    pub mtu: u32,
-    /// Whether it is administratively up.
-    pub up: bool,
-    /// The mark that says whose it is.
-    pub alias: Box<str>,
-    /// What kind of device, and its settings.
-    pub kind: LinkKind,
-}
-
-/// The kinds of device that we make.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LinkKind {
-    /// An Ethernet tunnel over UDP.
-    Vxlan(Vxlan),
-    /// A kind that we do not make; only ever observed.
-    Other(Box<str>),
-}
-
-/// The settings of a vxlan device.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Vxlan {
-    /// The network number in every packet.
-    pub vni: u32,
-    /// The UDP port of every node.
-    pub port: u16,
-    /// The device below; none once that device is gone.
-    pub parent: Option<LinkName>,
-    /// The source address of tunnel packets.
-    pub local: Option<IpAddr>,
-    /// Whether it learns forwarding entries from packets.
-    pub learning: bool,
-    /// Whether packets carry the group policy extension.
-    pub gbp: bool,
-}
 
 /// An address on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -200,109 +115,12 @@ pub struct File {
     pub mode: u32,
 }
 
-/// Whose failure an item's failure is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Tier {
-    /// Without it the node is not wired.
-    Node,
-    /// Nice to have: a pod's `/proc/sys` may be read-only.
-    BestEffort,
-    /// Without it one peer is not reached; the node is fine.
-    Peer,
-}
-
-impl Item {
-    /// What makes it this object and no other.
-    pub fn key(&self) -> Key {
-        match self {
-            Self::Link(link) => Key::Link(link.name),
-            Self::Address(address) => Key::Address(address.link, address.address),
-            Self::Sysctl(sysctl) => Key::Sysctl(sysctl.path.clone()),
-            Self::Fdb(entry) => Key::Fdb(entry.link, entry.mac),
-            Self::Neighbour(neighbour) => Key::Neighbour(neighbour.link, neighbour.address),
-            Self::Route(route) => Key::Route(route.destination),
-            Self::Rules(table) => Key::Rules(table.id.clone()),
-            Self::File(file) => Key::File(file.path.clone()),
-        }
-    }
-
-    /// Which of two items comes first; equal if they are about the same object. The same as comparing keys,
-    /// without making them.
-    pub fn cmp_object(&self, other: &Self) -> Ordering {
-        match (self, other) {
-            (Self::Link(a), Self::Link(b)) => a.name.cmp(&b.name),
-            (Self::Address(a), Self::Address(b)) => (a.link, a.address).cmp(&(b.link, b.address)),
-            (Self::Sysctl(a), Self::Sysctl(b)) => a.path.cmp(&b.path),
-            (Self::Fdb(a), Self::Fdb(b)) => (a.link, a.mac).cmp(&(b.link, b.mac)),
-            (Self::Neighbour(a), Self::Neighbour(b)) => (a.link, a.address).cmp(&(b.link, b.address)),
-            (Self::Route(a), Self::Route(b)) => a.destination.cmp(&b.destination),
-            (Self::Rules(a), Self::Rules(b)) => a.id.cmp(&b.id),
-            (Self::File(a), Self::File(b)) => a.path.cmp(&b.path),
-            (a, b) => a.rank().cmp(&b.rank()),
-        }
-    }
-
-    /// The place of its kind in the order of creation.
-    fn rank(&self) -> u8 {
-        match self {
-            Self::Link(_) => 0,
-            Self::Address(_) => 1,
-            Self::Sysctl(_) => 2,
-            Self::Fdb(_) => 3,
-            Self::Neighbour(_) => 4,
-            Self::Route(_) => 5,
-            Self::Rules(_) => 6,
-            Self::File(_) => 7,
-        }
-    }
-
-    /// The device without which it cannot be.
-    pub fn link(&self) -> Option<LinkName> {
-        match self {
-            Self::Address(address) => Some(address.link),
-            Self::Fdb(entry) => Some(entry.link),
-            Self::Neighbour(neighbour) => Some(neighbour.link),
-            Self::Route(route) => route.link,
-            Self::Sysctl(sysctl) => sysctl.link(),
-            Self::Link(_) | Self::Rules(_) | Self::File(_) => None,
-        }
-    }
-}
-
 impl Sysctl {
     /// The device whose setting it is: `net/ipv6/conf/NAME/accept_ra` comes and goes with NAME.
     pub fn link(&self) -> Option<LinkName> {
         match self.path.split('/').collect::<Vec<_>>()[..] {
             ["net", _, "conf" | "neigh", name, _] if !["all", "default"].contains(&name) => name.parse().ok(),
             _ => None,
-        }
-    }
-}
-
-impl Key {
-    /// Whose failure the failure of this object is.
-    pub fn tier(&self) -> Tier {
-        match self {
-            Self::Link(_) | Self::Address(..) | Self::File(_) => Tier::Node,
-            // Connection tracking costs time where it is not needed, and does no harm.
-            Self::Rules(table) if table.is_raw() => Tier::BestEffort,
-            Self::Rules(_) => Tier::Node,
-            Self::Sysctl(_) => Tier::BestEffort,
-            Self::Fdb(..) | Self::Neighbour(..) | Self::Route(_) => Tier::Peer,
-        }
-    }
-
-    /// The kind of object, as metrics and `state.json` name it.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Self::Link(_) => "link",
-            Self::Address(..) => "address",
-            Self::Sysctl(_) => "sysctl",
-            Self::Fdb(..) => "fdb",
-            Self::Neighbour(..) => "neighbour",
-            Self::Route(_) => "route",
-            Self::Rules(_) => "rules",
-            Self::File(_) => "file",
         }
     }
 }

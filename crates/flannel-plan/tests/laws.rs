@@ -155,7 +155,7 @@ fn applied(state: &State, changes: &[Change]) -> State {
         match change {
             Change::Create(item) | Change::Replace { to: item, .. } => {
                 if let (Change::Replace { from: Item::Link(from), .. }, Item::Link(to)) = (change, item) {
-                    let rebuilt = flannel_plan::diff::must_be_rebuilt(from, to);
+                    let rebuilt = from.kind.must_be_rebuilt(&to.kind);
                     let mac_changed = from.mac != to.mac;
                     state.retain(|other| {
                         other.link() != Some(to.name)

@@ -56,7 +56,7 @@ fn device(link: &str, words: &[&str]) -> LinkFact {
         index: 1,
         link: Link {
             name: name(link),
-            mac: Mac([2, 0, 0, 0, 0, 1]),
+            mac: Some(Mac([2, 0, 0, 0, 0, 1])),
             mtu: after(words, "mtu").map_or(1500, |mtu| mtu.parse().unwrap()),
             up: !words.contains(&"down"),
             alias: "".into(),

@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
 
-use flannel_plan::config::Backend;
 use flannel_plan::rules::role::Role;
 use flannel_plan::state::{Link, LinkKind};
 use flannel_screen::{Form, Ink, Screen, ago, cell, listed, stacked, table_text, write_json};
 use flannel_status::{
     Life, NodeStatus, ObjectCount, OwnStatus, PeerState, PeerStatus, RuleStatus, node_status,
 };
-use serde_json::Value;
 
 use crate::evidence::{NodeArguments, gather_settled};
 
@@ -205,7 +203,7 @@ fn own_facts(node: &OwnStatus) -> Vec<(&'static str, String)> {
     let mut facts = vec![
         ("interface", format!("{} {addresses} mtu {}{announced}", node.interface, node.interface_mtu)),
         ("lease", format!("{subnets} of {networks}")),
-        ("backend", format!("{}{pods}", backend_name(&node.backend))),
+        ("backend", format!("{}{pods}", node.backend.name())),
     ];
     facts.extend(node.devices.iter().map(|device| ("device", device_words(device))));
     facts.extend(node.rules.iter().map(|rules| ("rules", rule_words(rules))));
@@ -230,15 +228,6 @@ fn life_word(life: Life) -> &'static str {
     }
 }
 
-/// The name in the form of net-conf's `Backend.Type`.
-fn backend_name(backend: &Backend) -> String {
-    match serde_json::to_value(backend) {
-        Ok(Value::String(name)) => name,
-        Ok(Value::Object(settings)) => settings.keys().next().cloned().unwrap_or_default(),
-        _ => String::new(),
-    }
-}
-
 fn rule_words(rules: &RuleStatus) -> String {
     let word = |role: &Role| match role {
         Role::Masquerade => "masquerade",
@@ -255,10 +244,11 @@ fn rule_words(rules: &RuleStatus) -> String {
 }
 
 fn device_words(device: &Link) -> String {
-    let words = format!("{} mtu {} mac {}", device.name, device.mtu, device.mac);
+    let mac = device.mac.map(|mac| format!(" mac {mac}")).unwrap_or_default();
+    let words = format!("{} mtu {}{mac}", device.name, device.mtu);
     match &device.kind {
         LinkKind::Vxlan(vxlan) => format!("{words}, VNI {} on UDP port {}", vxlan.vni, vxlan.port),
-        _ => words,
+        LinkKind::Other(_) => words,
     }
 }
 

@@ -31,7 +31,7 @@ impl IdentityChoice {
             let IdentitySource::Device(name) = source;
             let leased = leased.get(family).map(|Identity::Mac(mac)| *mac);
             let device = observation.links.iter().find(|fact| fact.link.name == *name);
-            let known = leased.or(*self.made.slot(family)).or(device.map(|fact| fact.link.mac));
+            let known = leased.or(*self.made.slot(family)).or(device.and_then(|fact| fact.link.mac));
             let mac = known.filter(|mac| mac.is_unicast()).map_or_else(|| self.make(family), Ok)?;
             *chosen.slot(family) = Some(Identity::Mac(mac));
         }

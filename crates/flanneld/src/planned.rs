@@ -95,7 +95,7 @@ mod tests {
         let kind = LinkKind::Other("veth".into());
         let link = Link {
             name: name.parse().unwrap(),
-            mac: Mac([2; 6]),
+            mac: Some(Mac([2; 6])),
             mtu: 1500,
             up: true,
             alias: "".into(),

@@ -92,7 +92,14 @@ mod tests {
 
     fn device(name: &str) -> Link {
         let kind = LinkKind::Other("vxlan".into());
-        Link { name: name.parse().unwrap(), mac: Mac([2; 6]), mtu: 1450, up: true, alias: "".into(), kind }
+        Link {
+            name: name.parse().unwrap(),
+            mac: Some(Mac([2; 6])),
+            mtu: 1450,
+            up: true,
+            alias: "".into(),
+            kind,
+        }
     }
 
     #[test]

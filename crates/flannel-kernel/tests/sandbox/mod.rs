@@ -106,14 +106,14 @@ pub fn ip(text: &str) -> IpAddr {
 pub fn flannel_1() -> Link {
     Link {
         name: name("flannel.1"),
-        mac: mac(1),
+        mac: Some(mac(1)),
         mtu: 1450,
         up: true,
         alias: INSTANCE.into(),
         kind: LinkKind::Vxlan(Vxlan {
             vni: 1,
             port: 8472,
-            parent: Some(name("nic")),
+            lower: Some(name("nic")),
             local: Some(ip("10.0.0.1")),
             learning: false,
             gbp: false,
@@ -123,7 +123,7 @@ pub fn flannel_1() -> Link {
 
 /// The same for IPv6.
 pub fn flannel_v6_1() -> Link {
-    let mut link = Link { name: name("flannel-v6.1"), mac: mac(61), mtu: 1430, ..flannel_1() };
+    let mut link = Link { name: name("flannel-v6.1"), mac: Some(mac(61)), mtu: 1430, ..flannel_1() };
     vxlan(&mut link).local = Some(ip("fd00::1"));
     link
 }

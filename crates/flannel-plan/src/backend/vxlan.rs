@@ -131,14 +131,14 @@ pub(super) fn devices(
         let kind = LinkKind::Vxlan(Vxlan {
             vni: vxlan.vni,
             port: vxlan.port,
-            parent: Some(underlay.link),
+            lower: Some(underlay.link),
             // The interface's own address: the kernel sends nothing from an address that is not the host's.
             local: underlay.addresses.get(family).copied(),
             learning: vxlan.learning,
             gbp: vxlan.gbp,
         });
         let (mtu, alias) = (device_mtu(vxlan, underlay, family), node.mark(config).into());
-        Some(Link { name, mac, mtu, up: true, alias, kind })
+        Some(Link { name, mac: Some(mac), mtu, up: true, alias, kind })
     };
     ByFamily { v4: device(Family::V4), v6: device(Family::V6) }
 }

@@ -1,28 +1,10 @@
-//! How keys and items read: in logs, in errors, in golden files.
+//! How items read: in logs, in errors, in golden files.
 
 use std::fmt;
 
 use crate::quoted::quoted;
 
-use super::{
-    FdbEntry, Item, Key, Link, LinkKind, Neighbour, PROTOCOL, PROTOCOL_BOOT, PROTOCOL_KERNEL, Route,
-    RouteKind, Vxlan,
-};
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Link(name) => write!(f, "link {name}"),
-            Self::Address(link, address) => write!(f, "address {address} dev {link}"),
-            Self::Sysctl(path) => write!(f, "sysctl {path}"),
-            Self::Fdb(link, mac) => write!(f, "fdb {mac} dev {link}"),
-            Self::Neighbour(link, address) => write!(f, "neighbour {address} dev {link}"),
-            Self::Route(destination) => write!(f, "route {destination}"),
-            Self::Rules(table) => write!(f, "rules {table}"),
-            Self::File(path) => write!(f, "file {path}"),
-        }
-    }
-}
+use super::{FdbEntry, Item, Neighbour, PROTOCOL, PROTOCOL_BOOT, PROTOCOL_KERNEL, Route, RouteKind};
 
 impl fmt::Display for Item {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -38,32 +20,6 @@ impl fmt::Display for Item {
                 write!(f, "file {} ({:04o}, {} bytes)", file.path, file.mode, file.content.len())
             }
         }
-    }
-}
-
-impl fmt::Display for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let state = if self.up { "up" } else { "down" };
-        write!(f, "link {} {state} mac {} mtu {}", self.name, self.mac, self.mtu)?;
-        match &self.kind {
-            LinkKind::Other(kind) => write!(f, " {}", quoted(kind))?,
-            LinkKind::Vxlan(vxlan) => write!(f, " {vxlan}")?,
-        }
-        if self.alias.is_empty() { Ok(()) } else { write!(f, " alias \"{}\"", quoted(&self.alias)) }
-    }
-}
-
-impl fmt::Display for Vxlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "vxlan id {} port {}", self.vni, self.port)?;
-        if let Some(parent) = self.parent {
-            write!(f, " over {parent}")?;
-        }
-        if let Some(local) = self.local {
-            write!(f, " from {local}")?;
-        }
-        f.write_str(if self.learning { " learning" } else { "" })?;
-        f.write_str(if self.gbp { " gbp" } else { "" })
     }
 }
 

@@ -21,7 +21,8 @@ fn inputs() -> Inputs {
 
 fn eth0() -> LinkFact {
     let (mac, kind) = ("02:00:00:00:00:e0".parse().unwrap(), LinkKind::Other("veth".into()));
-    let link = Link { name: "eth0".parse().unwrap(), mac, mtu: 1500, up: true, alias: "".into(), kind };
+    let link =
+        Link { name: "eth0".parse().unwrap(), mac: Some(mac), mtu: 1500, up: true, alias: "".into(), kind };
     LinkFact { index: 2, link, running: true, loopback: false }
 }
 

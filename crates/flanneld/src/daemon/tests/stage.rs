@@ -50,7 +50,7 @@ pub fn net(text: &str) -> IpNet {
 pub fn plug_in(host: &mut Observation, name: &str, address: &str, kind: &str) {
     let (name, address): (LinkName, IpNet) = (name.parse().unwrap(), address.parse().unwrap());
     let index = 2 + u32::try_from(host.links.len()).unwrap();
-    let (mac, kind) = ("02:00:00:00:00:e0".parse().unwrap(), LinkKind::Other(kind.into()));
+    let (mac, kind) = ("02:00:00:00:00:e0".parse().ok(), LinkKind::Other(kind.into()));
     let link = Link { name, mac, mtu: 1500, up: true, alias: "".into(), kind };
     host.links.push(LinkFact { index, link, running: true, loopback: false });
     host.addresses.push(AddressFact {
