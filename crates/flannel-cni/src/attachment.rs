@@ -53,13 +53,9 @@ pub fn complete(attachment: &mut Attachment, router: Router) {
             continue;
         };
         if !attachment.routes.iter().any(|route| route.dst == everything) {
-            attachment.routes.push(default_route(everything, ip.gateway));
+            attachment.routes.push(Route::new(everything, ip.gateway));
         }
     }
-}
-
-fn default_route(everything: IpNet, gw: Option<IpAddr>) -> Route {
-    Route { dst: everything, gw, mtu: 0, advmss: 0, priority: 0, table: None, scope: None }
 }
 
 fn first_address(net: IpNet) -> Option<IpAddr> {

@@ -26,27 +26,8 @@ pub fn add(request: &Request, plugin: &str, config: &Map<String, Value>) -> Resu
     call(request, Command::Add, plugin, config)?.ok_or_else(nothing)
 }
 
-/// Has a plugin detach the container of the request.
-pub fn del(request: &Request, plugin: &str, config: &Map<String, Value>) -> Result<(), CniError> {
-    call(request, Command::Del, plugin, config).map(drop)
-}
-
-/// Has a plugin check the container of the request.
-pub fn check(request: &Request, plugin: &str, config: &Map<String, Value>) -> Result<(), CniError> {
-    call(request, Command::Check, plugin, config).map(drop)
-}
-
-/// Has a plugin free what belongs to no container.
-pub fn gc(request: &Request, plugin: &str, config: &Map<String, Value>) -> Result<(), CniError> {
-    call(request, Command::Gc, plugin, config).map(drop)
-}
-
-/// Asks a plugin whether containers can be attached.
-pub fn status(request: &Request, plugin: &str, config: &Map<String, Value>) -> Result<(), CniError> {
-    call(request, Command::Status, plugin, config).map(drop)
-}
-
-fn call(
+/// Has a plugin do what is asked, with the container of the request; only ADD has something to give.
+pub fn call(
     request: &Request,
     command: Command,
     plugin: &str,

@@ -6,19 +6,21 @@ pub mod host_local;
 pub mod loopback;
 pub mod portmap;
 
+use self::host_local::Machine;
 use crate::error::CniError;
 use crate::request::{Command, Request};
 use crate::result::Attachment;
 
-/// The functions of a plugin's module.
-macro_rules! functions {
-    ($plugin:ident) => {
-        Functions {
-            add: $plugin::add,
-            del: $plugin::del,
-            check: $plugin::check,
-            gc: $plugin::gc,
-            status: $plugin::status,
+/// Calls the function that a plugin has for a command; only ADD has something to give.
+macro_rules! call {
+    ($plugin:ident, $request:ident $(, $machine:expr)?) => {
+        match $request.command {
+            Command::Add => $plugin::add($($machine,)? $request).map(Some),
+            Command::Del => $plugin::del($($machine,)? $request).map(|()| None),
+            Command::Check => $plugin::check($($machine,)? $request).map(|()| None),
+            Command::Gc => $plugin::gc($($machine,)? $request).map(|()| None),
+            Command::Status => $plugin::status($($machine,)? $request).map(|()| None),
+            Command::Version => Ok(None), // answered by the program, for all alike
         }
     };
 }
@@ -61,16 +63,13 @@ impl Plugin {
 
     /// Does what is asked; only ADD has something to give.
     pub fn call(self, request: &Request) -> Result<Option<Attachment>, CniError> {
-        let functions = self.functions();
-        match request.command {
-            Command::Add => return (functions.add)(request).map(Some),
-            Command::Del => (functions.del)(request)?,
-            Command::Check => (functions.check)(request)?,
-            Command::Gc => (functions.gc)(request)?,
-            Command::Status => (functions.status)(request)?,
-            Command::Version => {} // answered by the program, for all alike
+        match self {
+            Self::Flannel => call!(flannel, request),
+            Self::Bridge => call!(bridge, request),
+            Self::HostLocal => call!(host_local, request, &Machine::this()),
+            Self::Portmap => call!(portmap, request),
+            Self::Loopback => call!(loopback, request),
         }
-        Ok(None)
     }
 
     /// Reads what a request says as a call does first, and does nothing: whether it could be understood.
@@ -84,23 +83,4 @@ impl Plugin {
             Self::Loopback => Ok(()),
         }
     }
-
-    fn functions(self) -> Functions {
-        match self {
-            Self::Flannel => functions!(flannel),
-            Self::Bridge => functions!(bridge),
-            Self::HostLocal => functions!(host_local),
-            Self::Portmap => functions!(portmap),
-            Self::Loopback => functions!(loopback),
-        }
-    }
-}
-
-/// What a plugin does for each command.
-struct Functions {
-    add: fn(&Request) -> Result<Attachment, CniError>,
-    del: fn(&Request) -> Result<(), CniError>,
-    check: fn(&Request) -> Result<(), CniError>,
-    gc: fn(&Request) -> Result<(), CniError>,
-    status: fn(&Request) -> Result<(), CniError>,
 }

@@ -73,16 +73,12 @@ impl Stack {
 
     /// Makes a device a port of a bridge.
     pub fn set_master(&mut self, index: u32, bridge: u32) -> Result<(), NetlinkError> {
-        self.socket.request(Outbox::of(RTM_NEWLINK, 0, |message| {
-            message.header(&header(index, 0, 0));
-            message.number(IFLA_MASTER, bridge);
-        }))
+        self.change(&header(index, 0, 0), |message| message.number(IFLA_MASTER, bridge))
     }
 
     /// Sets how the frames of a port are passed on.
     pub fn set_port(&mut self, index: u32, port: Port) -> Result<(), NetlinkError> {
-        self.socket.request(Outbox::of(RTM_NEWLINK, 0, |message| {
-            message.header(&header(index, 0, 0));
+        self.change(&header(index, 0, 0), |message| {
             message.nest(IFLA_LINKINFO, |info| {
                 info.text(IFLA_INFO_SLAVE_KIND, "bridge");
                 info.nest(IFLA_INFO_SLAVE_DATA, |data| {
@@ -90,7 +86,7 @@ impl Stack {
                     data.attribute(IFLA_BRPORT_ISOLATED, &[u8::from(port.isolated)]);
                 });
             });
-        }))
+        })
     }
 
     /// Takes VLANs from a port and gives it others.

@@ -127,30 +127,33 @@ impl Stack {
 
     /// Switches a device on.
     pub fn raise(&mut self, index: u32) -> Result<(), NetlinkError> {
-        self.set_flags(index, IFF_UP)
+        self.change(&header(index, IFF_UP, IFF_UP), |_| ())
     }
 
     /// Switches a device off.
     pub fn lower(&mut self, index: u32) -> Result<(), NetlinkError> {
-        self.socket.request(Outbox::of(RTM_NEWLINK, 0, |message| message.header(&header(index, 0, IFF_UP))))
+        self.change(&header(index, 0, IFF_UP), |_| ())
     }
 
     /// Lets a device take frames for others, too.
     pub fn make_promiscuous(&mut self, index: u32) -> Result<(), NetlinkError> {
-        self.set_flags(index, IFF_PROMISC)
-    }
-
-    fn set_flags(&mut self, index: u32, flags: u32) -> Result<(), NetlinkError> {
-        self.socket
-            .request(Outbox::of(RTM_NEWLINK, 0, |message| message.header(&header(index, flags, flags))))
+        self.change(&header(index, IFF_PROMISC, IFF_PROMISC), |_| ())
     }
 
     /// Gives a device a hardware address. A bridge that was given one keeps it when ports come and go, also if
     /// it is the one that it has.
     pub fn set_mac(&mut self, index: u32, mac: Mac) -> Result<(), NetlinkError> {
+        self.change(&header(index, 0, 0), |message| message.attribute(IFLA_ADDRESS, &mac.0))
+    }
+
+    pub(crate) fn change(
+        &mut self,
+        header: &[u8],
+        write: impl FnOnce(&mut Writer),
+    ) -> Result<(), NetlinkError> {
         self.socket.request(Outbox::of(RTM_NEWLINK, 0, |message| {
-            message.header(&header(index, 0, 0));
-            message.attribute(IFLA_ADDRESS, &mac.0);
+            message.header(header);
+            write(message);
         }))
     }
 

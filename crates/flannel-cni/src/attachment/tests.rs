@@ -15,7 +15,7 @@ fn ip(address: &str, gateway: Option<&str>) -> Ip {
 }
 
 fn route(dst: &str, gw: Option<&str>) -> Route {
-    Route { gw: gw.map(|text| text.parse().unwrap()), ..default_route(net(dst), None) }
+    Route::new(net(dst), gw.map(|text| text.parse().unwrap()))
 }
 
 fn completed(ips: Vec<Ip>, routes: Vec<Route>, router: Router) -> Attachment {

@@ -84,9 +84,9 @@ fn a_plugin_that_is_this_program_is_called_as_a_function() {
         .unwrap();
     let config = json!({"cniVersion": "1.1.0", "name": "n"});
     // As a program it would be this test, which knows nothing of CNI.
-    assert_eq!(status(&stage.request(), "loopback", config.as_object().unwrap()), Ok(()));
+    assert_eq!(call(&stage.request(), Command::Status, "loopback", config.as_object().unwrap()), Ok(None));
     let old = json!({"cniVersion": "1.0.0", "name": "n"});
-    let refusal = status(&stage.request(), "loopback", old.as_object().unwrap()).unwrap_err();
+    let refusal = call(&stage.request(), Command::Status, "loopback", old.as_object().unwrap()).unwrap_err();
     assert_eq!((refusal.code, &*refusal.msg), (1, "config version does not allow STATUS"));
 }
 
@@ -97,11 +97,9 @@ fn a_delegate_gets_the_whole_configuration_the_command_and_the_arguments() {
     stage.plugin("x", &format!("echo $CNI_COMMAND $CNI_ARGS >{0}; cat >>{0}", seen.display()));
     let config = config();
     let config = config.as_object().unwrap();
-    for (command, call) in
-        [("DEL", del as fn(&_, &_, &_) -> _), ("CHECK", check), ("GC", gc), ("STATUS", status)]
-    {
-        assert_eq!(call(&stage.request(), "x", config), Ok(()));
-        let expected = format!("{command} A=1\n{}", Value::Object(config.clone()));
+    for command in [Command::Del, Command::Check, Command::Gc, Command::Status] {
+        assert_eq!(call(&stage.request(), command, "x", config), Ok(None));
+        let expected = format!("{} A=1\n{}", command.as_str(), Value::Object(config.clone()));
         assert_eq!(fs::read_to_string(&seen).unwrap(), expected);
     }
 }
@@ -158,6 +156,6 @@ fn a_file_that_cannot_be_run_is_an_error_that_names_it() {
     let stage = Stage::new();
     let path = stage.plugin("x", "");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
-    let error = del(&stage.request(), "x", config().as_object().unwrap()).unwrap_err();
+    let error = call(&stage.request(), Command::Del, "x", config().as_object().unwrap()).unwrap_err();
     assert_eq!(error.to_string(), format!("cannot run {}: Permission denied (os error 13)", path.display()));
 }

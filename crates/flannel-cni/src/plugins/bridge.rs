@@ -21,7 +21,7 @@ use std::borrow::Cow;
 
 use crate::delegate;
 use crate::error::CniError;
-use crate::request::Request;
+use crate::request::{Command, Request};
 use crate::{macspoof, masquerade};
 
 /// Reads the configuration.
@@ -33,7 +33,7 @@ pub(super) fn read(request: &Request) -> Result<(), CniError> {
 pub fn gc(request: &Request) -> Result<(), CniError> {
     let mut failures = Vec::new();
     if let Some(ipam) = config::ipam(request.config())? {
-        failures.extend(delegate::gc(request, ipam, &request.config).err());
+        failures.extend(delegate::call(request, Command::Gc, ipam, &request.config).err());
     }
     // Without a list nobody knows what is valid: then nothing is removed.
     if let Some(valid) = request.valid_attachments()? {
@@ -47,7 +47,7 @@ pub fn gc(request: &Request) -> Result<(), CniError> {
 /// Whether pods can be attached: only IPAM can run out of something.
 pub fn status(request: &Request) -> Result<(), CniError> {
     match config::ipam(request.config())? {
-        Some(ipam) => delegate::status(request, ipam, &request.config),
+        Some(ipam) => delegate::call(request, Command::Status, ipam, &request.config).map(drop),
         None => Ok(()),
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::delegate;
 use crate::error::{CniError, code};
 use crate::record::{self, Record, Records};
-use crate::request::Request;
+use crate::request::{Command, Request};
 use crate::result::Attachment;
 use crate::version::Version;
 use config::{Config, data_dir};
@@ -46,7 +46,7 @@ pub fn del(request: &Request) -> Result<(), CniError> {
     let record = records.find(request);
     let saved = record.as_ref().and_then(|record| record.config.as_ref());
     if let Some(saved) = saved {
-        delegate::del(request, kind(saved), &with_previous(request, saved))?;
+        call(request, Command::Del, &with_previous(request, saved))?;
     }
     // A record of another network is of a time before this one was renamed, or of another interface.
     if saved.is_none_or(|saved| record::name(saved) != Some(&request.network)) {
@@ -85,7 +85,7 @@ fn del_by_todays_configuration(request: &Request, record: Option<&Record>) -> Re
         Err(why) if record.is_none() => return note(&why),
         _ => {}
     }
-    match delegate::del(request, kind(&delegate), &with_previous(request, &delegate)) {
+    match call(request, Command::Del, &with_previous(request, &delegate)) {
         Err(why) if env.is_err() => note(&why),
         outcome => outcome,
     }
@@ -101,7 +101,7 @@ pub fn check(request: &Request) -> Result<(), CniError> {
     };
     delegate.insert("cniVersion".into(), request.version.as_str().into());
     delegate.insert("prevResult".into(), previous.to_json(request.version)?);
-    delegate::check(request, kind(&delegate), &delegate)
+    call(request, Command::Check, &delegate)
 }
 
 /// Has the delegate free what belongs to no container, and forgets the records of such; goes on after a failure.
@@ -113,7 +113,7 @@ pub fn gc(request: &Request) -> Result<(), CniError> {
             delegate.insert(key.into(), list.clone());
         }
     }
-    let freed = delegate::gc(request, kind(&delegate), &delegate);
+    let freed = call(request, Command::Gc, &delegate);
     // Without a list nobody knows who is to stay.
     let records = Records::new(data_dir(request)?);
     let Some(valid) = valid else { return freed };
@@ -130,13 +130,18 @@ pub fn status(request: &Request) -> Result<(), CniError> {
     let config = Config::read(request)?;
     let delegate = config.delegate(Some(&subnet::load(config.subnet_file).map_err(unavailable)?))?;
     delegate::find_in_path(kind(&delegate), &request.path).map_err(unavailable)?;
-    delegate::status(request, kind(&delegate), &delegate)
+    call(request, Command::Status, &delegate)
 }
 
 /// The delegate's configuration as it would be made now, as far as flanneld allows.
 fn todays(request: &Request) -> Result<Map<String, Value>, CniError> {
     let config = Config::read(request)?;
     config.delegate(subnet::load(config.subnet_file).ok().as_ref())
+}
+
+/// Has the delegate of a configuration do what is asked.
+fn call(request: &Request, command: Command, delegate: &Map<String, Value>) -> Result<(), CniError> {
+    delegate::call(request, command, kind(delegate), delegate).map(drop)
 }
 
 /// The name of the delegate.

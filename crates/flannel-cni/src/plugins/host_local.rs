@@ -36,32 +36,7 @@ pub(super) fn read(request: &Request) -> Result<(), CniError> {
 }
 
 /// Gives a container its addresses.
-pub fn add(request: &Request) -> Result<Attachment, CniError> {
-    add_on(&Machine::this(), request)
-}
-
-/// Frees the addresses of a container.
-pub fn del(request: &Request) -> Result<(), CniError> {
-    del_on(&Machine::this(), request)
-}
-
-/// Says whether a container has the addresses that it should have.
-pub fn check(request: &Request) -> Result<(), CniError> {
-    check_on(&Machine::this(), request)
-}
-
-/// Frees the addresses that belong to no container.
-pub fn gc(request: &Request) -> Result<(), CniError> {
-    gc_on(&Machine::this(), request)
-}
-
-/// Says whether every set has an address to give.
-pub fn status(request: &Request) -> Result<(), CniError> {
-    status_on(&Machine::this(), request)
-}
-
-/// [`add`] on a given machine.
-pub fn add_on(machine: &Machine, request: &Request) -> Result<Attachment, CniError> {
+pub fn add(machine: &Machine, request: &Request) -> Result<Attachment, CniError> {
     let config = Config::read(request)?;
     let dns = config.resolv_conf.as_deref().map(name_servers).transpose()?.unwrap_or_default();
     let ledger = Ledger::open(&config.folder, Missing::Make, machine)?;
@@ -72,8 +47,8 @@ pub fn add_on(machine: &Machine, request: &Request) -> Result<Attachment, CniErr
     Ok(Attachment { ips, routes: config.routes, dns, ..Attachment::default() })
 }
 
-/// [`del`] on a given machine. What is wrong with ranges or requested is told, as Go does, but keeps no address.
-pub fn del_on(machine: &Machine, request: &Request) -> Result<(), CniError> {
+/// Frees the addresses of a container. What is wrong with ranges or requested is told, as Go does, but keeps no address.
+pub fn del(machine: &Machine, request: &Request) -> Result<(), CniError> {
     let folder = config::folder(request)?;
     let freed = folder.map_or(Ok(()), |folder| free(machine, request, &folder));
     freed.and(Config::read(request).map(drop))
@@ -89,8 +64,8 @@ fn free(machine: &Machine, request: &Request, folder: &Path) -> Result<(), CniEr
     release_all(&ledger, ours)
 }
 
-/// [`check`] on a given machine.
-pub fn check_on(machine: &Machine, request: &Request) -> Result<(), CniError> {
+/// Says whether a container has the addresses that it should have.
+pub fn check(machine: &Machine, request: &Request) -> Result<(), CniError> {
     let config = Config::read(request)?;
     let previous = request.prev_result()?.unwrap_or_default();
     let failure = format!("host-local: Failed to find address added by container {}", request.container_id);
@@ -110,8 +85,8 @@ pub fn check_on(machine: &Machine, request: &Request) -> Result<(), CniError> {
     }
 }
 
-/// [`gc`] on a given machine.
-pub fn gc_on(machine: &Machine, request: &Request) -> Result<(), CniError> {
+/// Frees the addresses that belong to no container.
+pub fn gc(machine: &Machine, request: &Request) -> Result<(), CniError> {
     // Not said is not "none": without a list nothing may go.
     let (Some(folder), Some(valid)) = (config::folder(request)?, request.valid_attachments()?) else {
         return Ok(());
@@ -120,8 +95,8 @@ pub fn gc_on(machine: &Machine, request: &Request) -> Result<(), CniError> {
     release_all(&ledger, ledger.without_owner(&valid).into_iter())
 }
 
-/// [`status`] on a given machine.
-pub fn status_on(machine: &Machine, request: &Request) -> Result<(), CniError> {
+/// Says whether every set has an address to give.
+pub fn status(machine: &Machine, request: &Request) -> Result<(), CniError> {
     // As Go: without a part of ours there is nothing to say.
     if config::folder(request)?.is_none() {
         return Ok(());

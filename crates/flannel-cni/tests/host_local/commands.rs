@@ -62,7 +62,7 @@ fn addresses_are_given_and_freed_in_every_version() {
             }),
         );
         let request = place.request(Command::Add, "dummy", &config);
-        let result = host_local::add_on(&place.machine, &request).unwrap();
+        let result = host_local::add(&place.machine, &request).unwrap();
         assert_eq!(result.to_json(version).unwrap(), expected(version));
         let last = [("last_reserved_ip.0", "10.1.2.2"), ("last_reserved_ip.1", "2001:db8:1::2")];
         let owner = "dummy\r\neth0";
@@ -83,7 +83,7 @@ fn an_interface_of_a_container_is_an_owner_of_its_own() {
     assert_eq!(place.add_request(&second), Ok(vec!["10.1.2.3/24".into()]));
     place.del("dummy", &config).unwrap();
     assert_eq!(place.reservations(), [("10.1.2.3".into(), "dummy\r\neth1".into())]);
-    host_local::del_on(&place.machine, &second).unwrap();
+    host_local::del(&place.machine, &second).unwrap();
     assert_eq!(place.reservations(), []);
 }
 

@@ -33,9 +33,9 @@ fn answer(place: &Place, step: &Value) -> Result<Value, CniError> {
     let request = request(place, step);
     let nothing = |outcome: Result<(), CniError>| outcome.map(|()| json!(""));
     match request.command {
-        Command::Add => host_local::add_on(&place.machine, &request)?.to_json(request.version),
-        Command::Del => nothing(host_local::del_on(&place.machine, &request)),
-        Command::Check => nothing(host_local::check_on(&place.machine, &request)),
+        Command::Add => host_local::add(&place.machine, &request)?.to_json(request.version),
+        Command::Del => nothing(host_local::del(&place.machine, &request)),
+        Command::Check => nothing(host_local::check(&place.machine, &request)),
         other => panic!("{other:?} was not recorded"),
     }
 }

@@ -66,24 +66,24 @@ impl Place {
     }
 
     pub fn add_request(&self, request: &Request) -> Result<Vec<String>, CniError> {
-        let attachment = host_local::add_on(&self.machine, request)?;
+        let attachment = host_local::add(&self.machine, request)?;
         Ok(attachment.ips.iter().map(|ip| ip.address.to_string()).collect())
     }
 
     pub fn del(&self, id: &str, config: &Value) -> Result<(), CniError> {
-        host_local::del_on(&self.machine, &self.request(Command::Del, id, config))
+        host_local::del(&self.machine, &self.request(Command::Del, id, config))
     }
 
     pub fn check(&self, id: &str, config: &Value) -> Result<(), CniError> {
-        host_local::check_on(&self.machine, &self.request(Command::Check, id, config))
+        host_local::check(&self.machine, &self.request(Command::Check, id, config))
     }
 
     pub fn status(&self, config: &Value) -> Result<(), CniError> {
-        host_local::status_on(&self.machine, &self.request(Command::Status, "", config))
+        host_local::status(&self.machine, &self.request(Command::Status, "", config))
     }
 
     pub fn gc(&self, config: &Value) -> Result<(), CniError> {
-        host_local::gc_on(&self.machine, &self.request(Command::Gc, "", config))
+        host_local::gc(&self.machine, &self.request(Command::Gc, "", config))
     }
 
     pub fn folder(&self) -> PathBuf {

@@ -13,7 +13,7 @@ use super::config::{Config, Inside};
 use super::{gateway, host, inside, request_to_ipam, veth};
 use crate::attachment::{self, Router};
 use crate::error::CniError;
-use crate::request::Request;
+use crate::request::{Command, Request};
 use crate::result::{Attachment, Interface};
 use crate::{delegate, macspoof, masquerade, sandbox};
 
@@ -180,7 +180,7 @@ impl Adding<'_> {
         }
         if let (true, Some(ipam)) = (self.made.lease, &self.config.ipam) {
             let request = request_to_ipam(self.request);
-            failures.extend(delegate::del(&request, ipam, &self.request.config).err());
+            failures.extend(delegate::call(&request, Command::Del, ipam, &self.request.config).err());
         }
         failures.iter().fold(why, CniError::not_taken_back)
     }

@@ -11,7 +11,7 @@ use super::config::Config;
 use super::{host, request_to_ipam};
 use crate::attachment::{Found, Promise};
 use crate::error::CniError;
-use crate::request::Request;
+use crate::request::{Command, Request};
 use crate::{delegate, sandbox};
 
 /// Compares what there is with what the runtime was told.
@@ -20,7 +20,7 @@ pub fn check(request: &Request) -> Result<(), CniError> {
     let netns = request.netns.as_deref().unwrap_or(Path::new(""));
     let namespace = sandbox::open(netns)?;
     if let Some(ipam) = &config.ipam {
-        delegate::check(&request_to_ipam(request), ipam, &request.config)?;
+        delegate::call(&request_to_ipam(request), Command::Check, ipam, &request.config)?;
     }
     let result = request.prev_result()?.ok_or_else(|| CniError::internal("Required prevResult missing"))?;
     let promise = Promise {

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use super::{all, host, request_to_ipam};
 use crate::error::CniError;
 use crate::json::Object;
-use crate::request::Request;
+use crate::request::{Command, Request};
 use crate::sandbox::{self, Sandbox};
 use crate::{delegate, macspoof, masquerade};
 
@@ -31,7 +31,8 @@ pub fn del(request: &Request) -> Result<(), CniError> {
     failures.extend(remove_veth_and_rules(request, veth));
     // Last: the address must not be another's while the veth pair or a rule is there.
     if let Some(ipam) = text_at(request.config(), "ipam", "type") {
-        failures.extend(delegate::del(&request_to_ipam(request), ipam, &request.config).err());
+        let freed = delegate::call(&request_to_ipam(request), Command::Del, ipam, &request.config);
+        failures.extend(freed.err());
     }
     all(failures)
 }
