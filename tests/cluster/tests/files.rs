@@ -46,7 +46,7 @@ fn put(node: &Node, path: &str, what: &str) {
     match what {
         "pipe" => mknodat(CWD, path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap(),
         "folder" => fs::create_dir(path).unwrap(),
-        target => drop(node.run("ln", ["-s", target, inside]).unwrap()),
+        target => drop(node.run("ln", ["-sfT", target, inside]).unwrap()),
     }
 }
 

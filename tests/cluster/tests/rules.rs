@@ -239,7 +239,7 @@ fn without_any_program_of_iptables_nftables_is_used_and_said() {
     assert!(of_flannel(node).iter().any(|line| line.contains("flannel-ipv4")));
     let said = "EnableNFTables is false, but this host has no iptables program: nftables is used";
     assert!(daemon.log().contains(said), "{}", daemon.log());
-    assert_eq!(state(node)["inputs"]["firewall"]["notes"][0], said);
+    assert_eq!(state(node)["inputs"]["firewall"]["notes"][0]["text"], said);
 }
 
 /// A native rule in a table of iptables, before the start and while the daemon runs: iptables refuses the table.
