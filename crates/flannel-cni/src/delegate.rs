@@ -10,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 
+use flannel_plan::finding::Code;
 use serde_json::{Map, Value};
 
 use crate::error::CniError;
@@ -60,7 +61,8 @@ pub fn find_in_path(plugin: &str, folders: &[PathBuf]) -> Result<PathBuf, CniErr
     let mut paths = folders.iter().map(|folder| folder.join(plugin));
     paths.find(|path| fs::metadata(path).is_ok_and(|found| found.is_file())).ok_or_else(|| {
         let folders: Vec<_> = folders.iter().map(|folder| folder.to_string_lossy()).collect();
-        CniError::internal(format!("failed to find plugin {plugin:?} in path [{}]", folders.join(" ")))
+        let text = format!("failed to find plugin {plugin:?} in path [{}]", folders.join(" "));
+        CniError::internal(text).found(Code::PluginMissing)
     })
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use flannel_plan::finding::Code;
+
 /// The codes of the CNI specification, and those that Go's plugins use beyond it.
 pub mod code {
     /// The version is not one that we speak.
@@ -39,12 +41,14 @@ pub struct CniError {
     pub msg: String,
     /// More, for a person; may be empty.
     pub details: String,
+    /// Which of the findings in docs/findings.md it is, if it is one.
+    pub finding: Option<Code>,
 }
 
 impl CniError {
     /// An error with a code.
     pub fn new(code: u32, msg: impl Into<String>) -> Self {
-        Self { code, msg: msg.into(), details: String::new() }
+        Self { code, msg: msg.into(), details: String::new(), finding: None }
     }
 
     /// An error for which the specification has no code.
@@ -55,6 +59,12 @@ impl CniError {
     /// The same with details.
     pub fn details(mut self, details: impl Into<String>) -> Self {
         self.details = details.into();
+        self
+    }
+
+    /// The same as one of the findings.
+    pub fn found(mut self, finding: Code) -> Self {
+        self.finding = Some(finding);
         self
     }
 

@@ -120,11 +120,15 @@ fn own_version() -> String {
     format!("flannel-cni {}", env!("CARGO_PKG_VERSION"))
 }
 
-/// An error as the specification wants it, in Go's order and without what Go leaves out.
+/// An error as the specification wants it, in Go's order and without what Go leaves out; a finding of ours has its code
+/// beside that.
 fn error_json(error: &CniError) -> Value {
     let mut json = json!({"code": error.code, "msg": error.msg});
     if !error.details.is_empty() {
         json["details"] = error.details.clone().into();
+    }
+    if let Some(finding) = error.finding {
+        json["finding"] = finding.as_str().into();
     }
     json
 }

@@ -121,7 +121,7 @@ fn a_missing_subnet_env_is_try_again_later_with_gos_words_and_flannelds_reason()
     let text = text.replace("/run/flannel/subnet.env", &node.stage.text("subnet.env"));
     assert_eq!(
         outcome.json(),
-        json!({"code": 11, "msg": text, "details": "flanneld says: node n7 has no podCIDR"})
+        json!({"code": 11, "msg": text, "details": "flanneld says: node n7 has no podCIDR", "finding": "FL-0201"})
     );
     assert_eq!((node.calls(), node.records()), (vec![], vec![]));
 }

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use flannel_plan::family::ByFamily;
+use flannel_plan::finding::Code;
 use flannel_plan::lease::{Announcement, Lease};
 use ipnet::IpNet;
 use tracing::info;
@@ -260,9 +261,9 @@ impl Etcd {
         let mut faults = self.table.faults();
         match found {
             None => faults.extend(self.loss()),
-            Some((name, _)) => faults.extend(self.keeper.trouble.as_ref().map(|why| Fault {
-                file: PathBuf::from(self.table.keys.lease(name)),
-                reason: format!("could not be kept alive: {why}"),
+            Some((name, _)) => faults.extend(self.keeper.trouble.as_ref().map(|why| {
+                let reason = format!("could not be kept alive: {why}");
+                Fault::new(Code::StoreSilent, self.table.keys.lease(name), reason)
             })),
         }
         let holder = rivals.map(|(name, _)| self.rival(name, Stand::Yields));

@@ -94,13 +94,7 @@ impl Rival {
 impl Fault {
     /// The same to be told.
     pub fn finding(&self) -> Finding {
-        let finding = Finding::new(Code::LeaseUnreadable, self.file.display(), self);
-        finding.with_parts(Some(self.reason.clone()), None)
-    }
-
-    /// The same where it keeps this node from having a net-conf.
-    pub fn net_conf_finding(&self) -> Finding {
-        self.finding().as_code(Code::NetConfUnusable)
+        Finding::new(self.code, self.file.display(), self).with_parts(Some(self.reason.clone()), None)
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flannel_plan::config::NetworkConfig;
+use flannel_plan::finding::Code;
 use flannel_plan::lease::Lease;
 
 use crate::Fault;
@@ -20,16 +21,17 @@ impl NetConf {
     pub(crate) fn take(&mut self, file: &Path, read: Result<NetworkConfig, String>) -> bool {
         let new = match read {
             Ok(config) => Self { config: Some(config), fault: None },
-            Err(reason) => {
-                Self { config: self.config.clone(), fault: Some(Fault { file: file.to_owned(), reason }) }
-            }
+            Err(reason) => Self {
+                config: self.config.clone(),
+                fault: Some(Fault::new(Code::NetConfUnusable, file, reason)),
+            },
         };
         replace(self, new)
     }
 
     /// The config in force, or why there has been none so far.
     pub(crate) fn config(&self) -> Result<&NetworkConfig, Fault> {
-        let unread = || Fault { file: "net-conf".into(), reason: "has not been read".to_owned() };
+        let unread = || Fault::new(Code::NetConfUnusable, "net-conf", "has not been read");
         self.config.as_ref().ok_or_else(|| self.fault.clone().unwrap_or_else(unread))
     }
 

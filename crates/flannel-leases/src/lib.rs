@@ -24,6 +24,7 @@ use std::sync::Arc;
 
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::family::ByFamily;
+use flannel_plan::finding::Code;
 use flannel_plan::lease::{Announcement, Lease};
 
 pub use directory::Directory;
@@ -118,10 +119,19 @@ impl Snapshot {
 /// A part of a store that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
+    /// Which finding it is.
+    pub code: Code,
     /// The file, or the key, in question.
     pub file: PathBuf,
     /// What is wrong with it: reads on after its name.
     pub reason: String,
+}
+
+impl Fault {
+    /// What is wrong with a file or a key.
+    pub fn new(code: Code, file: impl Into<PathBuf>, reason: impl Into<String>) -> Self {
+        Self { code, file: file.into(), reason: reason.into() }
+    }
 }
 
 impl fmt::Display for Fault {

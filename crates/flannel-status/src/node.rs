@@ -23,7 +23,7 @@ use crate::comparison::Comparison;
 use crate::daemon::Life;
 use crate::evidence::Evidence;
 use crate::peer::{PeerStatus, peer_statuses};
-use crate::readiness::Readiness;
+use crate::readiness::{Readiness, elsewhere};
 
 /// How this node is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -34,7 +34,7 @@ pub struct NodeStatus {
     pub reasons: Vec<String>,
     /// What a person should know all the same.
     pub notes: Vec<String>,
-    /// Both with their codes and parts: the reasons first.
+    /// Both with their codes and parts, the reasons first; then those that are told elsewhere: ignored leases, fights.
     pub findings: Vec<Finding>,
     /// The daemon and its report.
     pub daemon: DaemonStatus,
@@ -133,7 +133,7 @@ pub fn node_status(evidence: &Evidence) -> NodeStatus {
         ready: readiness.ready,
         reasons: texts(&readiness.reasons),
         notes: texts(&readiness.notes),
-        findings: readiness.findings().cloned().collect(),
+        findings: readiness.findings().cloned().chain(elsewhere(evidence, comparison)).collect(),
         daemon: daemon_status(evidence),
         node: found.map(|(inputs, comparison)| own_status(evidence, inputs, &comparison.plan.desired)),
         objects: comparison.map(count),

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use flannel_plan::device_in_the_way::name_taken;
 use flannel_plan::diff::Change;
 use flannel_plan::finding::{Code, Finding, texts};
+use flannel_plan::peers::IgnoredLease;
 use flannel_plan::state::{Item, Key, Tier};
 
 use crate::comparison::Comparison;
@@ -95,6 +96,13 @@ fn fault(change: &Change, foreign: &[Item]) -> Finding {
     }
 }
 
+/// Ignored leases and fights, which are told among the peers and as what is contested.
+pub(crate) fn elsewhere(evidence: &Evidence, comparison: Option<&Comparison>) -> Vec<Finding> {
+    let ignored = comparison.into_iter().flat_map(|comparison| &comparison.plan.refused);
+    let contested = evidence.report.notes().filter(|note| note.code == Code::Contested);
+    ignored.map(IgnoredLease::finding).chain(contested).collect()
+}
+
 fn notes(evidence: &Evidence, comparison: Option<&Comparison>) -> Vec<Finding> {
     let report = &evidence.report;
     let mut notes: Vec<Finding> = life_note(evidence.daemon, report.pid).into_iter().collect();
@@ -106,11 +114,9 @@ fn notes(evidence: &Evidence, comparison: Option<&Comparison>) -> Vec<Finding> {
     notes.extend(evidence.left_out.iter().cloned());
     // While the daemon takes a trouble for a blink it is ready and has reasons.
     notes.extend(report.reasons().filter(|_| report.ready));
-    let ignored = comparison.into_iter().flat_map(|comparison| &comparison.plan.refused);
-    let ignored: Vec<String> = ignored.map(ToString::to_string).collect();
-    // Ignored leases and fights have a place of their own.
-    let has_place = |note: &Finding| note.code == Code::Contested || ignored.contains(&note.text);
-    notes.extend(report.notes().filter(|note| !has_place(note)));
+    let elsewhere = elsewhere(evidence, comparison);
+    let is_elsewhere = |note: &Finding| elsewhere.iter().any(|other| other.text == note.text);
+    notes.extend(report.notes().filter(|note| !is_elsewhere(note)));
     // What the daemon knows is told in its order; what we found ourselves comes after it.
     let found = comparison.into_iter();
     let found = found.flat_map(|found| [&found.plan.warnings, &found.bridges, &found.unseen]).flatten();

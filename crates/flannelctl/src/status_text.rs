@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::process::ExitCode;
 
+use flannel_plan::finding::{Code, Finding};
 use flannel_plan::rules::role::Role;
 use flannel_plan::state::{Link, LinkKind};
 use flannel_screen::{Form, Ink, Screen, ago, cell, listed, stacked, table_text, write_json};
@@ -99,9 +100,10 @@ impl Page {
             ),
         };
         let mut text = format!("{name} is {verdict}{life}\n");
-        for (mark, lines) in [((Ink::Bad, "x"), &status.reasons), ((Ink::Odd, "!"), &status.notes)] {
+        let (reasons, rest) = status.findings.split_at(status.reasons.len());
+        for (mark, findings) in [((Ink::Bad, "x"), reasons), ((Ink::Odd, "!"), &rest[..status.notes.len()])] {
             let mark = self.screen.paint(mark.0, mark.1);
-            text += &self.lines(lines, |line| format!("  {mark} {line}\n"));
+            text += &self.lines(findings, |finding| format!("  {mark} {}\n", with_code(finding)));
         }
         text + "\n"
     }
@@ -160,9 +162,17 @@ impl Page {
         format!("\n{title}:\n") + &self.lines(&lines, |line| format!("  {line}\n"))
     }
 
-    fn lines(&self, lines: &[String], written: impl Fn(&String) -> String) -> String {
+    fn lines<T>(&self, lines: &[T], written: impl Fn(&T) -> String) -> String {
         let text: String = lines.iter().take(self.limits.lines).map(written).collect();
         text + &more(lines.len(), self.limits.lines, "lines")
+    }
+}
+
+/// A finding with what it is looked up by in docs/findings.md.
+fn with_code(finding: &Finding) -> String {
+    match finding.code {
+        Code::Unlisted => finding.text.clone(),
+        code => format!("{finding} [{code}]"),
     }
 }
 

@@ -159,7 +159,7 @@ fn pods_behind_a_bridge_that_is_down_are_told_with_the_blackhole_route_as_the_re
                 clear; with --ip-blackhole-route they are dropped; raise it with `ip link set cni0 up`";
     let (code, text, _) = told(&ask(node, "status"));
     assert_eq!(code, 0);
-    assert!(text.contains(&format!("\n  ! {note}\n")), "{text}");
+    assert!(text.contains(&format!("\n  ! {note} [FL-0205]\n")), "{text}");
     wait_for("/readyz to tell it, too", LOOK, || {
         let (_, body) = node.http_get(8081, "/readyz").map_err(|why| why.to_string())?;
         if body.lines().any(|line| line == note) { Ok(()) } else { Err(body) }

@@ -27,8 +27,7 @@ impl InForce {
 
     /// What a store says, if it has a net-conf at all.
     pub fn of_store(snapshot: &Snapshot) -> Result<Self, NotYet> {
-        let config =
-            snapshot.config.clone().map_err(|fault| NotYet::Config(Box::new(fault.net_conf_finding())))?;
+        let config = snapshot.config.clone().map_err(|fault| NotYet::Config(Box::new(fault.finding())))?;
         Ok(Self { config, own: snapshot.own.as_deref().cloned() })
     }
 
@@ -68,10 +67,9 @@ impl InForce {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
-
     use flannel_leases::Fault;
     use flannel_plan::family::ByFamily;
+    use flannel_plan::finding::Code;
 
     use super::*;
 
@@ -99,7 +97,7 @@ mod tests {
             origin: None,
             version: None,
             is_stale: false,
-            config: Err(Fault { file: PathBuf::from("config.json"), reason: "holds no net-conf".to_owned() }),
+            config: Err(Fault::new(Code::NetConfUnusable, "config.json", "holds no net-conf")),
             own: own.map(Arc::new),
             own_is_damaged: false,
             rival: None,

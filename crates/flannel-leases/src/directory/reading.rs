@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use flannel_plan::config::NetworkConfig;
+use flannel_plan::finding::Code;
 use flannel_plan::lease::Lease;
 use flannel_plan::quoted::quoted;
 
@@ -159,7 +160,10 @@ impl Reading {
         let leases = leases_of(dir);
         let shown = |name: &str| leases.join(quoted(name).to_string());
         let leases = self.faults.iter().map(|(name, reason)| (shown(name), reason.clone()));
-        config.into_iter().chain(leases.map(|(file, reason)| Fault { file, reason })).collect()
+        config
+            .into_iter()
+            .chain(leases.map(|(file, reason)| Fault::new(Code::LeaseUnreadable, file, reason)))
+            .collect()
     }
 }
 

@@ -1,9 +1,9 @@
 //! Claims this node's key and holds it: carries out the transactions that `claim` decides, and names whoever is in the way.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use flannel_plan::allocate::fits_config;
+use flannel_plan::finding::Code;
 use flannel_plan::lease::{Announcement, Lease};
 use tracing::warn;
 
@@ -162,18 +162,25 @@ impl Etcd {
         let mut others = self.table.entries().filter(|(name, entry)| !self.node.owns(name, entry));
         let taker =
             others.find(|(_, other)| other.subnets.is_some_and(|theirs| any_overlap(&held.subnets, &theirs)));
-        let reason = match taker {
-            Some((name, taker)) => format!(
-                "was lost by this node and is held by {} now: this node takes another subnet; its pods keep their \
-                 addresses, which are no longer reached, until they are made anew",
-                taker.lease.as_ref().map_or(name, |lease| &lease.owner)
-            ),
-            None if !fits_config(config, &held.subnets) => {
-                "does not fit the net-conf any more: this node takes another subnet".to_owned()
+        let (code, reason) = match taker {
+            Some((name, taker)) => {
+                let taker = taker.lease.as_ref().map_or(name, |lease| &lease.owner);
+                let reason = format!(
+                    "was lost by this node and is held by {taker} now: this node takes another subnet; its pods keep \
+                     their addresses, which are no longer reached, until they are made anew"
+                );
+                (Code::LeaseTaken, reason)
             }
-            None => "is gone (expired, revoked or deleted): this node claims it again".to_owned(),
+            None if !fits_config(config, &held.subnets) => {
+                let reason = "does not fit the net-conf any more: this node takes another subnet";
+                (Code::LeaseLost, reason.to_owned())
+            }
+            None => {
+                let reason = "is gone (expired, revoked or deleted): this node claims it again";
+                (Code::LeaseLost, reason.to_owned())
+            }
         };
-        Some(Fault { file: PathBuf::from(self.table.keys.lease(&held.name)), reason })
+        Some(Fault::new(code, self.table.keys.lease(&held.name), reason))
     }
 }
 

@@ -6,12 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::family::{ByFamily, overlap};
+use flannel_plan::finding::Code;
 use flannel_plan::lease::{Announcement, Lease, subnets_from_key};
 use flannel_plan::quoted::quoted;
 use ipnet::IpNet;
@@ -257,7 +258,7 @@ impl Table {
         let leases = self.entries.iter().filter_map(|(name, entry)| {
             let reason = entry.fault.clone()?;
             let name = quoted(name).to_string();
-            Some(Fault { file: PathBuf::from(self.keys.lease(&name)), reason })
+            Some(Fault::new(Code::LeaseUnreadable, self.keys.lease(&name), reason))
         });
         config.into_iter().chain(leases).chain(self.memory_fault()).collect()
     }
@@ -270,7 +271,7 @@ impl Table {
              until their nodes claim them again, or as long as a lease lives",
             remembered.count() + 1
         );
-        Some(Fault { file: PathBuf::from(&self.keys.subnets), reason })
+        Some(Fault::new(Code::HistoryLost, &self.keys.subnets, reason))
     }
 
     fn warn_of_history(&self, now: &Header) {
@@ -282,6 +283,7 @@ impl Table {
             cluster_before = format_args!("{:x}", before.cluster_id),
             cluster = format_args!("{:x}", now.cluster_id),
             remembered,
+            code = %Code::HistoryLost,
             "etcd has another history than before, as after a restored backup; leases it lacks stay in force"
         );
     }

@@ -2,11 +2,11 @@
 //! the leases of the others; what cannot be read is a fault, and what that node said before stays in force.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use flannel_plan::annotations::{self, AnnotationPrefix};
 use flannel_plan::family::ByFamily;
+use flannel_plan::finding::Code;
 use flannel_plan::lease::Lease;
 use flannel_plan::pod_cidrs;
 use flannel_plan::quoted::quoted;
@@ -249,7 +249,7 @@ impl Nodes {
     pub(super) fn no_own(&self) -> Fault {
         let reason = "does not exist: the kubelet makes it when it joins the cluster; pods of this node keep their \
                       network as it is";
-        Fault { file: PathBuf::from(format!("node {}", self.own_name)), reason: reason.to_owned() }
+        Fault::new(Code::NoNode, format!("node {}", self.own_name), reason)
     }
 
     /// What cannot be read of the other nodes.
@@ -270,10 +270,8 @@ fn read_subnets(cidrs: &PodCidrs) -> Result<ByFamily<IpNet>, String> {
 
 /// A fault of a node.
 pub(super) fn fault(node: &str, reason: &str) -> Fault {
-    Fault {
-        file: PathBuf::from(format!("node {}", quoted(node))),
-        reason: format!("cannot be read: {reason}"),
-    }
+    let (node, reason) = (format!("node {}", quoted(node)), format!("cannot be read: {reason}"));
+    Fault::new(Code::LeaseUnreadable, node, reason)
 }
 
 #[cfg(test)]

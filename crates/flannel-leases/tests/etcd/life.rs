@@ -1,16 +1,16 @@
 //! How a lease is kept alive, lost, and had again.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use flannel_leases::Fault;
 use flannel_leases::etcd::EtcdOptions;
+use flannel_plan::finding::Code;
 use flannel_plan::lease::Lease;
 
 use crate::stage::{Daemon, Stage, V4, announcement, key, next, open, publish, run, until, v4, wait_for};
 
-fn fault(name: &str, reason: &str) -> Fault {
-    Fault { file: PathBuf::from(key(name)), reason: reason.to_owned() }
+fn fault(code: Code, name: &str, reason: &str) -> Fault {
+    Fault::new(code, key(name), reason)
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn a_lease_that_is_revoked_or_deleted_is_claimed_again_with_the_same_subnet() {
         }
         let lost = node.until_next("lost", |snapshot| snapshot.own.is_none());
         let reason = "is gone (expired, revoked or deleted): this node claims it again";
-        assert_eq!(lost.faults, [fault(&name, reason)], "{how}");
+        assert_eq!(lost.faults, [fault(Code::LeaseLost, &name, reason)], "{how}");
         let after = node.lease();
         assert!(after.since > before.since);
         assert_eq!(after, Lease { since: after.since, ..before }, "{how}");
@@ -79,7 +79,7 @@ fn a_subnet_that_another_node_took_meanwhile_is_left_to_it_and_named() {
     assert_eq!(lost.peers.iter().map(|peer| &**peer).collect::<Vec<_>>(), [&taker]);
     let reason = "was lost by this node and is held by 10.0.0.9 now: this node takes another subnet; its pods keep their \
                   addresses, which are no longer reached, until they are made anew";
-    assert_eq!(lost.faults, [fault(&name, reason)]);
+    assert_eq!(lost.faults, [fault(Code::LeaseTaken, &name, reason)]);
     let new = node.lease();
     assert_ne!(new.subnets, mine.subnets);
     assert_eq!(stage.names().len(), 2);

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use flannel_leases::{Fault, LeaseStore};
 
 use crate::stage::{Daemon, PREFIX, Stage, V4, announcement, both, key, next, publish, run, until, v4};
+use flannel_plan::finding::Code;
 
 fn fault(key: &str, reason: &str) -> Fault {
-    Fault { file: PathBuf::from(key), reason: reason.to_owned() }
+    Fault::new(Code::LeaseUnreadable, key, reason)
 }
 
 #[tokio::test]

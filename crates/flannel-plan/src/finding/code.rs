@@ -81,6 +81,8 @@ codes! {
     // FL-02: CNI, pods, addresses.
     /// Pods cannot be started: there is no subnet.env.
     NotReady "FL-0201" "not-ready" Error,
+    /// A plugin that the network configuration names is not there.
+    PluginMissing "FL-0202" "plugin-missing" Error,
     /// The bridge has the gateway of an earlier lease.
     StaleGateway "FL-0204" "stale-gateway" Warning,
     /// The bridge of the pods is down, or nothing leads to it.
@@ -141,6 +143,10 @@ codes! {
     NoNode "FL-0327" "no-node" Error,
     /// The store answers, and does not do what was asked.
     StoreRefuses "FL-0328" "store-refuses" Error,
+    /// This node's lease is gone, or does not fit any more.
+    LeaseLost "FL-0329" "lease-lost" Warning,
+    /// etcd has lost a part of its history, and leases with it.
+    HistoryLost "FL-0330" "history-lost" Warning,
 
     // FL-04: the path.
     /// A peer is not on this segment, and the backend reaches no further.

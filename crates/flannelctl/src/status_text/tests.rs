@@ -92,7 +92,7 @@ fn rules_are_named_with_their_place_and_what_cannot_be_seen_is_noted() {
     let unreadable = Unreadable { system: System::Nftables, family: Family::V4, table: None, why };
     kernel.now.rules = RuleObservation { tables: vec![], unreadable: vec![unreadable] };
     let text = page(&node_status(&evidence(&inputs, &mut kernel)), Limits::USUAL);
-    let note = "! rules nftables ip flannel-ipv4 cannot be looked at: Operation not permitted\n";
+    let note = "! rules nftables ip flannel-ipv4 cannot be looked at: Operation not permitted [FL-0609]\n";
     assert!(text.starts_with("w1 is ready\n") && text.contains(note), "{text}");
     assert!(text.contains("objects    1 of 8 not as they should be"), "{text}");
 }

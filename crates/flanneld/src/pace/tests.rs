@@ -1,5 +1,6 @@
 use flannel_leases::Fault;
 use flannel_plan::config::NetworkConfig;
+use flannel_plan::finding::Code;
 use flannel_plan::lease::Announcement;
 
 use super::*;
@@ -18,7 +19,7 @@ fn snapshot(peers: &[Arc<Lease>]) -> Snapshot {
         version: None,
         is_stale: false,
         config: NetworkConfig::parse(r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}"#)
-            .map_err(|_| Fault { file: "config".into(), reason: String::new() }),
+            .map_err(|_| Fault::new(Code::NetConfUnusable, "config", "")),
         own: None,
         own_is_damaged: false,
         rival: None,
@@ -106,7 +107,7 @@ fn faults_that_keep_changing_are_passed_on_once_a_second_and_peers_beside_them_a
     let start = Instant::now();
     let mut pace = Pace::default();
     let faulty = |n: u8, peers: &[Arc<Lease>]| Snapshot {
-        faults: vec![Fault { file: "node a".into(), reason: n.to_string() }],
+        faults: vec![Fault::new(Code::LeaseUnreadable, "node a", n.to_string())],
         ..snapshot(peers)
     };
     let told = |passed: Arc<Snapshot>| passed.faults[0].reason.clone();

@@ -3,6 +3,8 @@
 
 use std::net::IpAddr;
 
+use flannel_plan::finding::Code;
+
 use super::range::{Range, RangeSet};
 use crate::error::CniError;
 
@@ -30,7 +32,10 @@ impl NoAddress {
             Self::Taken(address) => {
                 format!("requested IP address {address} is not available in range set {set}")
             }
-            Self::Exhausted => format!("no IP addresses available in range set: {set}"),
+            Self::Exhausted => {
+                let text = format!("no IP addresses available in range set: {set}");
+                return CniError::internal(text).found(Code::RangeFull);
+            }
         })
     }
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use flannel_leases::{Fault, LeaseStore, Readiness, Snapshot, StoreError};
 use flannel_plan::config::NetworkConfig;
 use flannel_plan::family::ByFamily;
+use flannel_plan::finding::Code;
 use flannel_plan::lease::{Announcement, Lease};
 use tokio::sync::Notify;
 
@@ -137,7 +138,7 @@ pub fn refusal() -> StoreError {
 
 /// A net-conf as a store reads it.
 pub fn net_conf(text: &str) -> Result<NetworkConfig, Fault> {
-    let fault = |why: &dyn ToString| Fault { file: "net-conf.json".into(), reason: why.to_string() };
+    let fault = |why: &dyn ToString| Fault::new(Code::NetConfUnusable, "net-conf.json", why.to_string());
     NetworkConfig::parse(text).map_err(|why| fault(&why))
 }
 
