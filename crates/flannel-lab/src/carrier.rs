@@ -20,8 +20,8 @@ impl Machine {
         self.wait_links(&["dev", link])
     }
 
-    /// Waits until a router's own IPv6 address of a link is usable: it asks with it for the neighbours that it
-    /// forwards to, and the kernel keeps it back for a second or two while it looks for a double.
+    /// Waits until DAD of a router's link-local address is over, which takes a second or two: it asks with that address
+    /// for the neighbours that it forwards to.
     pub(crate) fn wait_link_local(&self, link: &str) -> Result<()> {
         let words = ["-6", "-o", "address", "show", "dev", link, "tentative"];
         wait_for(&format!("the addresses of {link} on {}", self.name()), LIMIT, || {

@@ -1,7 +1,7 @@
 //! A whole lab: up, found again, down.
 //!
 //! Takes [`LabOptions`], gives a [`Lab`] of running nodes. Its folder is made with one atomic step, which is also
-//! the lock on its name; all else is found by the mark that its processes carry.
+//! the lock on its name; all else is found by the variable FLANNEL_LAB of its processes.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -108,7 +108,7 @@ impl Lab {
         names
     }
 
-    /// Takes a lab down, whatever is left of it: its processes by their mark, then its folder.
+    /// Takes a lab down, whatever is left of it: its processes by FLANNEL_LAB, then its folder.
     pub fn remove(name: &str) -> Result<()> {
         check_name("lab", name, LONGEST_NAME)?;
         program::check_root()?;
@@ -186,7 +186,7 @@ impl Lab {
         on.map(Node::pods).collect::<Result<Vec<_>>>().map(|pods| pods.into_iter().flatten().collect())
     }
 
-    /// Waits for a condition with a limit; a wish to stop ends it.
+    /// Waits for a condition with a limit; an interrupt ends it.
     pub fn wait_for<T>(
         &self,
         what: &str,

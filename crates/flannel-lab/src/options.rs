@@ -35,7 +35,7 @@ pub struct LabOptions {
     pub flanneld: Flanneld,
     /// How many pods each node gets once flanneld is ready: pod1, pod2 and so on.
     pub pods_per_node: usize,
-    /// A wish to stop, heeded between the steps.
+    /// An interrupt, heeded between the steps.
     pub interrupt: Interrupt,
 }
 

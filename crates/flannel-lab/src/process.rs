@@ -1,4 +1,4 @@
-//! The processes of a lab, found by the mark in their environment, so that cleaning up needs no memory.
+//! The processes of a lab, found by FLANNEL_LAB in their environment, so that cleaning up needs no memory.
 
 use std::fs;
 use std::time::Duration;

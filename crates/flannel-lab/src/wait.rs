@@ -10,12 +10,12 @@ use crate::{LabError, Result};
 /// Between two looks: short against what is measured, long against what a look costs.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A wish to stop, raised by a signal and heeded by every step of a lab. Clones share the wish.
+/// An interrupt, raised by a signal and heeded by every step of a lab. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {
-    /// Asks everything that holds this wish to stop.
+    /// Asks everything that holds this to stop.
     pub fn raise(&self) {
         self.0.store(true, Ordering::SeqCst);
     }
@@ -30,7 +30,7 @@ impl Interrupt {
         if self.is_raised() { Err(LabError::Interrupted) } else { Ok(()) }
     }
 
-    /// Waits like [`wait_for`], but not after the wish to stop.
+    /// Waits like [`wait_for`], but not after it was raised.
     pub fn wait_for<T>(
         &self,
         what: &str,
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_to_stop_ends_the_wait_before_the_next_look() {
+    fn an_interrupt_ends_the_wait_before_the_next_look() {
         let interrupt = Interrupt::default();
         interrupt.clone().raise();
         let waited = interrupt.wait_for("nothing", Duration::MAX, || Ok::<_, String>(()));

@@ -117,11 +117,11 @@ fn a_half_made_lab_is_taken_down_whether_or_not_its_folder_is_left() {
 }
 
 #[test]
-fn a_wish_to_stop_leaves_nothing_behind() {
-    let wish = options("stop");
-    let name = wish.name.clone();
-    wish.interrupt.raise();
-    assert!(matches!(Lab::up(wish), Err(LabError::Interrupted)));
+fn an_interrupt_leaves_nothing_behind() {
+    let stopped = options("stop");
+    let name = stopped.name.clone();
+    stopped.interrupt.raise();
+    assert!(matches!(Lab::up(stopped), Err(LabError::Interrupted)));
     assert_nothing_is_left_of(&name);
 }
 

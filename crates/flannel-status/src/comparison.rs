@@ -1,6 +1,6 @@
 //! What should be against what is: plain data in, plain data out.
 //!
-//! Takes the daemon's report and a look at the kernel. Plans anew from the report's inputs, so that what is
+//! Takes the daemon's report and an observation of the kernel. Plans anew from the report's inputs, so that what is
 //! shown is decided by the same code as what the daemon does.
 
 use flannel_plan::backend::BackendError;

@@ -57,9 +57,9 @@ pub struct NodeStatus {
 pub struct DaemonStatus {
     /// Its version.
     pub version: String,
-    /// The number that it has for itself.
+    /// Its PID in its own PID namespace.
     pub pid: u32,
-    /// The number that it has where we are: another one if it is in a container.
+    /// Its PID where we are: another one if it is in a container.
     pub seen_as: Option<u32>,
     /// Whether it runs.
     pub life: Life,
@@ -84,7 +84,7 @@ pub struct OwnStatus {
     pub public: ByFamily<IpAddr>,
     /// Where this node asked them to send to: something in the store may overwrite that.
     pub asked: ByFamily<IpAddr>,
-    /// The device below the pod network.
+    /// The lower device of the pod network.
     pub interface: LinkName,
     /// Its addresses.
     pub addresses: ByFamily<IpAddr>,

@@ -1,4 +1,4 @@
-//! Ctrl-C, SIGTERM and a closed terminal become a wish to stop, so that the lab is taken down in order.
+//! Ctrl-C, SIGTERM and a closed terminal become an interrupt of the lab, so that the lab is taken down in order.
 
 use std::io::{self, Write};
 use std::thread;
@@ -7,19 +7,19 @@ use anyhow::Context;
 use flannel_lab::Interrupt;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Listens for signals in the background: the first raises the wish, the second ends the program at once.
+/// Listens for signals in the background: the first raises the interrupt, the second ends the program at once.
 pub fn listen() -> anyhow::Result<Interrupt> {
     let interrupt = Interrupt::default();
-    let wish = interrupt.clone();
+    let raised = interrupt.clone();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
     let runtime = runtime.context("cannot listen for signals")?;
     thread::spawn(move || {
-        let _ = runtime.block_on(wait(&wish));
+        let _ = runtime.block_on(wait(&raised));
     });
     Ok(interrupt)
 }
 
-async fn wait(wish: &Interrupt) -> io::Result<()> {
+async fn wait(lab: &Interrupt) -> io::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -32,10 +32,10 @@ async fn wait(wish: &Interrupt) -> io::Result<()> {
             _ = interrupt.recv() => {}
         }
         let _ = writeln!(io::stderr(), "\n{}: {told}", crate::program());
-        if wish.is_raised() {
+        if lab.is_raised() {
             std::process::exit(130);
         }
-        wish.raise();
+        lab.raise();
     }
     Ok(())
 }

@@ -116,7 +116,7 @@ pub fn run(verb: Verb, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs with signals as a wish to stop. A signal also ends the programs that run at that moment: their errors
+/// Runs with signals as an interrupt. A signal also ends the programs that run at that moment: their errors
 /// are not the reason.
 fn until_stopped(work: impl FnOnce(&flannel_lab::Interrupt) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let interrupt = interrupt::listen()?;

@@ -1,4 +1,4 @@
-//! What every scene of the demo uses: numbered titles, sentences, and the wish to stop.
+//! What every scene of the demo uses: numbered titles, sentences, and the interrupt.
 
 use std::io::{self, Write};
 
