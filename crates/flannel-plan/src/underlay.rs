@@ -1,6 +1,6 @@
 //! The device below the pod network: chosen from what the kernel was found to be, with the reasons.
 //!
-//! Takes the operator's [`Wishes`] and a [`Observation`], gives a [`Choice`] or, for each candidate, why it will not
+//! Takes the operator's [`UnderlayOptions`] and a [`Observation`], gives a [`Choice`] or, for each candidate, why it will not
 //! do. Also who is on-link: [`best_route`] and [`on_link`] answer that from the host's routes.
 
 mod candidate;
@@ -38,7 +38,7 @@ pub struct Underlay {
 
 /// What the operator says about the device below the pod network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wishes {
+pub struct UnderlayOptions {
     /// The families that are switched on.
     pub families: Vec<Family>,
     /// Names or addresses of devices, the dearest first (`--iface`).
@@ -145,7 +145,7 @@ impl NoUnderlay {
 /// All that the choice depends on.
 #[derive(Clone, Copy)]
 struct Situation<'a> {
-    wishes: &'a Wishes,
+    wishes: &'a UnderlayOptions,
     host: Host<'a>,
     current: Option<&'a Underlay>,
 }
@@ -159,7 +159,11 @@ struct Situation<'a> {
 /// Without a wish the default route leads to the device, and where there is none, the only usable address; with a
 /// wish there is no falling back to either. A device will do if it is up, leads to no pods, speaks to other
 /// hosts, and has a usable address in each family.
-pub fn choose(wishes: &Wishes, host: Host<'_>, current: Option<&Underlay>) -> Result<Choice, NoUnderlay> {
+pub fn choose(
+    wishes: &UnderlayOptions,
+    host: Host<'_>,
+    current: Option<&Underlay>,
+) -> Result<Choice, NoUnderlay> {
     let situation = Situation { wishes, host, current };
     let refuse = |refused, hint: &str| NoUnderlay {
         refused,
@@ -209,8 +213,8 @@ pub fn announced_from(public: &ByFamily<IpAddr>, observation: &Observation) -> O
     Some(Underlay { link: fact.link.name, mtu: fact.link.mtu, addresses: *public, public: *public })
 }
 
-/// Wishes that no host can fulfil, and what to do about them.
-fn contradiction(wishes: &Wishes) -> Option<(RejectedCandidate, &'static str)> {
+/// UnderlayOptions that no host can fulfil, and what to do about them.
+fn contradiction(wishes: &UnderlayOptions) -> Option<(RejectedCandidate, &'static str)> {
     if wishes.families.is_empty() {
         let refusal =
             RejectedCandidate { candidate: "any".to_owned(), reason: "no address family is on".to_owned() };

@@ -12,8 +12,8 @@ use flannel_plan::mac::Mac;
 use flannel_plan::observation::{AddressFact, LinkFact, Observation, RouteFact};
 use flannel_plan::state::{Link, LinkKind, PROTOCOL, PROTOCOL_BOOT, Route, RouteKind};
 use flannel_plan::underlay::{
-    Choice, Host, NoUnderlay, Pattern, RejectedCandidate, Underlay, Wishes, announced_from, best_route,
-    choose, on_link,
+    Choice, Host, NoUnderlay, Pattern, RejectedCandidate, Underlay, UnderlayOptions, announced_from,
+    best_route, choose, on_link,
 };
 
 fn name(text: &str) -> LinkName {
@@ -90,17 +90,17 @@ fn route(to: &str, words: &[&str]) -> RouteFact {
     RouteFact { route, metric, source: after(words, "src").map(ip) }
 }
 
-fn wishes(families: &[Family]) -> Wishes {
-    Wishes { families: families.to_vec(), ..Wishes::default() }
+fn wishes(families: &[Family]) -> UnderlayOptions {
+    UnderlayOptions { families: families.to_vec(), ..UnderlayOptions::default() }
 }
 
-fn iface(families: &[Family], ifaces: &[&str]) -> Wishes {
-    Wishes { ifaces: ifaces.iter().map(|text| (*text).to_owned()).collect(), ..wishes(families) }
+fn iface(families: &[Family], ifaces: &[&str]) -> UnderlayOptions {
+    UnderlayOptions { ifaces: ifaces.iter().map(|text| (*text).to_owned()).collect(), ..wishes(families) }
 }
 
-fn pattern(families: &[Family], matches: &[&str]) -> Wishes {
+fn pattern(families: &[Family], matches: &[&str]) -> UnderlayOptions {
     let matches = matches.iter().map(|text| (*text).to_owned()).collect();
-    Wishes { patterns: vec![Pattern { text: "x".to_owned(), matches }], ..wishes(families) }
+    UnderlayOptions { patterns: vec![Pattern { text: "x".to_owned(), matches }], ..wishes(families) }
 }
 
 fn by_family(texts: &[&str]) -> ByFamily<IpAddr> {
@@ -121,7 +121,7 @@ const OWN: &str = "flannel.1";
 const PODS: &str = r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vxlan"}}"#;
 
 fn choose_on(
-    wishes: &Wishes,
+    wishes: &UnderlayOptions,
     observation: &Observation,
     current: Option<&Underlay>,
 ) -> Result<Choice, NoUnderlay> {
@@ -130,7 +130,7 @@ fn choose_on(
 
 fn choose_in(
     config: &NetworkConfig,
-    wishes: &Wishes,
+    wishes: &UnderlayOptions,
     observation: &Observation,
     current: Option<&Underlay>,
 ) -> Result<Choice, NoUnderlay> {
@@ -138,23 +138,23 @@ fn choose_in(
     choose(wishes, Host { observation, links: &[name(OWN)], networks: &config.networks, own }, current)
 }
 
-fn chosen(wishes: &Wishes, observation: &Observation) -> Choice {
+fn chosen(wishes: &UnderlayOptions, observation: &Observation) -> Choice {
     choose_on(wishes, observation, None).unwrap()
 }
 
-fn again(wishes: &Wishes, host_now: &str, current: &Underlay) -> Choice {
+fn again(wishes: &UnderlayOptions, host_now: &str, current: &Underlay) -> Choice {
     choose_on(wishes, &host(host_now), Some(current)).unwrap()
 }
 
-fn choice(wishes: &Wishes, observation: &Observation) -> Underlay {
+fn choice(wishes: &UnderlayOptions, observation: &Observation) -> Underlay {
     chosen(wishes, observation).underlay
 }
 
-fn refusals(wishes: &Wishes, observation: &Observation) -> Vec<String> {
+fn refusals(wishes: &UnderlayOptions, observation: &Observation) -> Vec<String> {
     refused(wishes, observation).refused.iter().map(RejectedCandidate::to_string).collect()
 }
 
-fn refused(wishes: &Wishes, observation: &Observation) -> NoUnderlay {
+fn refused(wishes: &UnderlayOptions, observation: &Observation) -> NoUnderlay {
     choose_on(wishes, observation, None).unwrap_err()
 }
 
@@ -395,7 +395,7 @@ fn a_pattern_that_also_matches_unfit_devices_goes_on_to_the_next() {
 #[test]
 fn an_address_to_reach_is_followed_by_the_longest_route_in_its_family() {
     let observation = host(HOST);
-    let reach = |families, target| Wishes { can_reach: Some(ip(target)), ..wishes(families) };
+    let reach = |families, target| UnderlayOptions { can_reach: Some(ip(target)), ..wishes(families) };
     let eth1 = underlay("eth1", &["192.168.7.1", "fd00:2::1"]);
     assert_eq!(choice(&reach(DUAL, "192.168.7.9"), &observation), eth1);
     assert_eq!(choice(&reach(DUAL, "fd00:2::9"), &observation), eth1);
@@ -429,20 +429,20 @@ fn an_address_to_reach_is_followed_by_the_longest_route_in_its_family() {
 
 #[test]
 fn options_are_tried_in_the_order_of_go_flannel() {
-    let wanted = Wishes {
+    let wanted = UnderlayOptions {
         ifaces: vec!["eth9".to_owned()],
         can_reach: Some(ip("10.0.0.7")),
         ..pattern(V4, &["192.168.7.1"])
     };
     assert_eq!(choice(&wanted, &host(HOST)).link, name("eth1"));
-    let wanted = Wishes { patterns: Vec::new(), ..wanted };
+    let wanted = UnderlayOptions { patterns: Vec::new(), ..wanted };
     assert_eq!(choice(&wanted, &host(HOST)).link, name("eth0"));
 }
 
 #[test]
 fn a_public_address_alone_names_the_interface_that_has_it() {
     let observation = host(HOST);
-    let public = |families, texts: &[&str]| Wishes { public: by_family(texts), ..wishes(families) };
+    let public = |families, texts: &[&str]| UnderlayOptions { public: by_family(texts), ..wishes(families) };
     assert_eq!(choice(&public(V4, &["192.168.7.1"]), &observation), underlay("eth1", &["192.168.7.1"]));
     assert_eq!(choice(&public(V6, &["fd00:2::1"]), &observation), underlay("eth1", &["fd00:2::1"]));
     let eth1 = underlay("eth1", &["192.168.7.1", "fd00:2::1"]);
@@ -464,7 +464,7 @@ fn a_public_address_alone_names_the_interface_that_has_it() {
 
 #[test]
 fn a_translated_public_address_is_told_to_others_and_not_used_here() {
-    let wanted = Wishes { public: by_family(&["203.0.113.7"]), ..iface(V4, &["eth0"]) };
+    let wanted = UnderlayOptions { public: by_family(&["203.0.113.7"]), ..iface(V4, &["eth0"]) };
     let expected = Underlay { public: by_family(&["203.0.113.7"]), ..underlay("eth0", &["10.0.0.1"]) };
     let choice = chosen(&wanted, &host(HOST));
     assert_eq!(choice.underlay, expected);
@@ -584,7 +584,7 @@ fn a_device_in_use_stays_without_carrier_or_default_route_and_beside_a_better_on
     for text in &cases {
         let kept = again(&wishes(DUAL), text, &current);
         assert_eq!((kept.underlay, kept.note), (current.clone(), None), "{text}");
-        let reach = Wishes { can_reach: Some(ip("8.8.8.8")), ..wishes(DUAL) };
+        let reach = UnderlayOptions { can_reach: Some(ip("8.8.8.8")), ..wishes(DUAL) };
         assert_eq!(again(&reach, text, &current).underlay, current, "{text}");
     }
     let down = again(&wishes(DUAL), &HOST.replacen("eth0\n", "eth0 down\n", 1), &current);
@@ -596,7 +596,7 @@ fn a_device_in_use_stays_without_carrier_or_default_route_and_beside_a_better_on
 fn a_device_in_use_is_left_when_the_wish_no_longer_names_it() {
     let current = underlay("eth0", &["10.0.0.1"]);
     let eth1 = underlay("eth1", &["192.168.7.1"]);
-    let public = Wishes { public: by_family(&["192.168.7.1"]), ..wishes(V4) };
+    let public = UnderlayOptions { public: by_family(&["192.168.7.1"]), ..wishes(V4) };
     for wanted in [iface(V4, &["eth1"]), iface(V4, &["192.168.7.1"]), pattern(V4, &["eth1"]), public] {
         assert_eq!(again(&wanted, HOST, &current).underlay, eth1, "{wanted:?}");
     }
@@ -642,7 +642,7 @@ fn what_a_lease_was_announced_from_is_found_by_its_addresses() {
 #[test]
 fn wishes_that_contradict_themselves_are_refused() {
     let swapped = ByFamily { v4: Some(ip("fd00::1")), v6: None };
-    let wanted = Wishes { public: swapped, ..wishes(V4) };
+    let wanted = UnderlayOptions { public: swapped, ..wishes(V4) };
     assert_eq!(refusals(&wanted, &host(HOST)), ["--public-ip: fd00::1 is not an IPv4 address"]);
     assert_eq!(refusals(&wishes(&[]), &host(HOST)), ["any: no address family is on"]);
 }

@@ -25,7 +25,7 @@ use crate::notify::Supervisor;
 use crate::options::Options;
 use crate::remembered::{Belongs, Remembered};
 use crate::report::Reporter;
-use crate::store_link::{LastWord, Link};
+use crate::store_link::{Link, SharedState};
 use crate::throttled_file::ThrottledFile;
 use crate::wake::Bell;
 
@@ -56,9 +56,9 @@ pub fn assemble<K>(
     let mut remembered = Remembered::new(belongs(&options, server), lasting);
     let recalled = remembered.recall();
     let (origin, in_force) = recalled.as_ref().map(held_before).unwrap_or_default();
-    let (word, (wanted, wish)) = (LastWord::default(), watch::channel(None));
+    let (state, (wanted, wanted_here)) = (SharedState::default(), watch::channel(None));
     let (standing, readiness) = watch::channel(Readiness::NotReady("flanneld starts".to_owned()));
-    let link = Link { wanted: wish, readiness, remembered: recalled, word: word.clone(), bell };
+    let link = Link { wanted: wanted_here, readiness, remembered: recalled, state: state.clone(), bell };
     let state_file = report_path(&options.subnet_file);
     let report = last_report(Path::new(&state_file));
     let earlier = earlier_networks(&report, Path::new(&options.subnet_file));
@@ -66,8 +66,18 @@ pub fn assemble<K>(
     let state_file = ThrottledFile::new(state_file, Survives::Crash, REPORT_PAUSE);
     let reporter = Reporter::new(health, Supervisor::from_environment(), state_file, standing, culprits);
     let (node, options) = (instance::node_options(&options), Arc::new(options));
-    let parts =
-        Parts { options, node, kernel, word, wanted, interest, reporter, remembered, earlier, before };
+    let parts = Parts {
+        options,
+        node,
+        kernel,
+        store: state,
+        wanted,
+        interest,
+        reporter,
+        remembered,
+        earlier,
+        before,
+    };
     (parts, link)
 }
 

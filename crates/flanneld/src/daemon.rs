@@ -40,13 +40,13 @@ use crate::planned::Planned;
 use crate::reconcile::{self, Admission, Settlement};
 use crate::remembered::Remembered;
 use crate::report::{Pass, Reporter};
-use crate::store_link::{LastWord, Wanted, Word};
+use crate::store_link::{SharedState, StoreState, Wanted};
 use crate::trial::Trial;
 use crate::wake::{Alarm, Wake};
 use judging::{Seen, conditions};
 
 /// Settings change without notice, and a notice may be lost: a look now and then finds it.
-const SAFETY_LOOK: Duration = Duration::from_secs(60);
+const SAFETY_INTERVAL: Duration = Duration::from_secs(60);
 /// A new plan with more objects than this leaves memory behind that is worth giving back.
 const LARGE_PLAN: usize = 1000;
 const FIRST_RETRY: Duration = Duration::from_millis(100);
@@ -60,7 +60,7 @@ pub struct Parts<K> {
     /// The kernel.
     pub kernel: K,
     /// What the store said last.
-    pub word: LastWord,
+    pub store: SharedState,
     /// What the store is to be told of this node.
     pub wanted: watch::Sender<Option<Wanted>>,
     /// What the watch is told to mind.
@@ -100,7 +100,7 @@ enum Haste {
 struct Turn {
     took: Duration,
     /// How often the kernel was observed.
-    looks: u32,
+    observations: u32,
 }
 
 /// The loop and what it remembers.
@@ -136,7 +136,7 @@ impl<K: Kernel> Daemon<K> {
             holds_back: false,
             trial: Trial::default(),
             fast_path: FastPath::default(),
-            retry: Backoff::new(FIRST_RETRY, SAFETY_LOOK),
+            retry: Backoff::new(FIRST_RETRY, SAFETY_INTERVAL),
         }
     }
 
@@ -145,8 +145,8 @@ impl<K: Kernel> Daemon<K> {
         let mut wake = Wake::Observation;
         while wake != Wake::Stop {
             wake = match self.turn(wake) {
-                Some(Turn { took, looks }) => {
-                    alarm.note_pass(took, looks, &self.fast_path);
+                Some(Turn { took, observations }) => {
+                    alarm.note_pass(took, observations, &self.fast_path);
                     self.sleep(alarm)
                 }
                 None => Wake::Store,
@@ -158,36 +158,36 @@ impl<K: Kernel> Daemon<K> {
     /// One turn of the loop: a pass, or the fast path, and a report. None if it gave way to the store's news.
     fn turn(&mut self, wake: Wake) -> Option<Turn> {
         self.parts.reporter.beat();
-        let (begun, had_news) = (clock::now(), self.fast_path.is_drawn_on());
-        let word = self.parts.word.get();
+        let (begun, was_taken) = (clock::now(), self.fast_path.is_taken());
+        let store = self.parts.store.get();
         // A look for which only time asked is due again soon.
         let gives_way = wake == Wake::Time && self.fast_path.holds(begun);
         let haste = if gives_way { Haste::GivesWay } else { Haste::GoesOn };
-        let followed = self.follow_peers(&word, wake, begun);
-        let result = followed.map_or_else(|| self.pass(&word, haste, begun), Ok);
+        let followed = self.follow_peers(&store, wake, begun);
+        let result = followed.map_or_else(|| self.pass(&store, haste, begun), Ok);
         if result.as_ref().is_err_and(NotYet::gave_way) {
             return None;
         }
         let pass = Pass { result, took: clock::now() - begun };
-        let looks = pass.result.as_ref().map_or(1, |settlement| settlement.looks);
+        let observations = pass.result.as_ref().map_or(1, |settlement| settlement.observations);
         self.plan_retry(&pass.result);
-        let has_news = |settlement: &Settlement| had_news || !settlement.done.is_empty();
-        let leaves_memory = pass.result.as_ref().is_ok_and(|end| end.looks > 0 && has_news(end));
-        self.parts.reporter.conclude(&pass, &word, self.planned.as_ref(), &self.damper);
-        drop(word);
+        let is_new = |settlement: &Settlement| was_taken || !settlement.done.is_empty();
+        let leaves_memory = pass.result.as_ref().is_ok_and(|end| end.observations > 0 && is_new(end));
+        self.parts.reporter.conclude(&pass, &store, self.planned.as_ref(), &self.damper);
+        drop(store);
         if leaves_memory && self.is_large() {
             flannel_kernel::memory::give_back();
         }
-        Some(Turn { took: pass.took, looks })
+        Some(Turn { took: pass.took, observations })
     }
 
     /// Waits for a reason to look again, and writes files meanwhile.
     fn sleep(&mut self, alarm: &mut Alarm) -> Wake {
         // Once: a file that is written meanwhile must not put it off.
-        let observation = self.next_look();
+        let observation = self.next_pass();
         loop {
             self.parts.reporter.beat();
-            if !self.fast_path.is_drawn_on() {
+            if !self.fast_path.is_taken() {
                 self.write_files();
             }
             let turn = self.files_due().map_or(observation, |due| due.min(observation));
@@ -207,7 +207,7 @@ impl<K: Kernel> Daemon<K> {
     /// When to write files next: while peers change, the next change must not wait for that.
     fn files_due(&self) -> Option<Instant> {
         let due = [self.parts.reporter.file_due(), self.parts.remembered.due()];
-        due.into_iter().flatten().min().filter(|_| !self.fast_path.is_drawn_on())
+        due.into_iter().flatten().min().filter(|_| !self.fast_path.is_taken())
     }
 
     fn is_large(&self) -> bool {
@@ -215,30 +215,31 @@ impl<K: Kernel> Daemon<K> {
     }
 
     /// The short way where only other nodes came, went or changed; none if the whole way has to be gone.
-    fn follow_peers(&mut self, word: &Word, wake: Wake, now: Instant) -> Option<Settlement> {
-        let snapshot = word.snapshot.as_ref().filter(|_| wake == Wake::Store && word.is_proof())?;
+    fn follow_peers(&mut self, store: &StoreState, wake: Wake, now: Instant) -> Option<Settlement> {
+        let snapshot = store.snapshot.as_ref().filter(|_| wake == Wake::Store && store.is_proof())?;
         let planned = self.planned.as_mut().filter(|_| self.fast_path.holds(now) && !self.holds_back)?;
-        let news = planned.news_of(snapshot)?;
-        let changes = news.changes();
+        let delta = planned.delta_of(snapshot)?;
+        let changes = delta.changes();
         minding::own_entries(&self.parts.interest, &changes);
         let settlement = reconcile::follow(&changes, &mut self.parts.kernel)?;
         if !changes.is_empty() {
-            self.fast_path.draw_on(now);
+            self.fast_path.take(now);
         }
         let peers_before = planned.plan.peers;
-        planned.follow(news, snapshot);
+        planned.follow(delta, snapshot);
         self.parts.reporter.tell_plan(Some(peers_before), planned);
         self.parts.reporter.tell_changes(&settlement, &BTreeSet::new());
         self.parts.remembered.accept(snapshot, &planned.plan.newcomers);
         Some(settlement)
     }
 
-    /// One pass: everything from the store's last word to a settled kernel.
-    fn pass(&mut self, word: &Word, haste: Haste, now: Instant) -> Result<Settlement, NotYet> {
+    /// One pass: everything from the store's last state to a settled kernel.
+    fn pass(&mut self, store: &StoreState, haste: Haste, now: Instant) -> Result<Settlement, NotYet> {
         let fast_path = std::mem::take(&mut self.fast_path);
         self.parts.reporter.suspects.hear();
-        let snapshot = word.snapshot.as_ref().ok_or_else(|| NotYet::NoWord(word.read_trouble.clone()))?;
-        let seen = self.judge_and_see(word, snapshot, haste, now);
+        let snapshot =
+            store.snapshot.as_ref().ok_or_else(|| NotYet::NoSnapshot(store.read_trouble.clone()))?;
+        let seen = self.judge_and_see(store, snapshot, haste, now);
         if seen.as_ref().is_err_and(NotYet::gave_way) {
             self.fast_path = fast_path;
         }
@@ -265,8 +266,8 @@ impl<K: Kernel> Daemon<K> {
         let (own, held_back) = (in_force.own_lease(&announcement), held.is_some());
         let wanted = Wanted { announcement, config: in_force.config.clone() };
         self.want(held.map_or(Some(wanted), |held| held.wanted.map(|wanted| *wanted)));
-        let own = own.filter(|own| held_back || self.is_told(own, word));
-        let own = own.ok_or_else(|| NotYet::NoLease(word.publish_trouble.clone()))?;
+        let own = own.filter(|own| held_back || self.is_told(own, store));
+        let own = own.ok_or_else(|| NotYet::NoLease(store.publish_trouble.clone()))?;
         let mut observed = ownership::observed(&scope, &observation);
         drop(observation);
         let (node, config, peers) =
@@ -275,19 +276,19 @@ impl<K: Kernel> Daemon<K> {
         let newcomers = self.newcomers(snapshot);
         let inputs = Inputs { node, config, underlay, own, peers, newcomers, routes, firewall };
         let before = self.replan(inputs, scope, snapshot.public)?;
-        if let Some(planned) = self.planned.as_ref().filter(|_| word.is_proof()) {
+        if let Some(planned) = self.planned.as_ref().filter(|_| store.is_proof()) {
             self.parts.remembered.accept(&in_force.to_remember(snapshot), &planned.plan.newcomers);
         }
-        let removal = if word.is_proof() { Admission::Made } else { Admission::Unproven };
+        let removal = if store.is_proof() { Admission::Made } else { Admission::Unproven };
         self.settle(before.as_ref(), observed, removal, now)
     }
 
     /// Whether the store has taken what this node says of itself. A start waits for that: what the store says in its
     /// place may be another's, who uses the same subnet.
-    fn is_told(&self, own: &Lease, word: &Word) -> bool {
-        let said = word.snapshot.as_ref().and_then(|snapshot| snapshot.own.as_ref());
+    fn is_told(&self, own: &Lease, store: &StoreState) -> bool {
+        let said = store.snapshot.as_ref().and_then(|snapshot| snapshot.own.as_ref());
         let is_said = said.is_none_or(|said| said.announcement == own.announcement);
-        is_said || self.planned.is_some() || word.is_remembered
+        is_said || self.planned.is_some() || store.is_remembered
     }
 
     /// Who of the peers comes after those that the last plan followed, or that of an earlier run.
@@ -382,14 +383,14 @@ impl<K: Kernel> Daemon<K> {
         (system == Some(System::IptablesLegacy)).then(|| now + self.parts.options.rules.resync)
     }
 
-    fn next_look(&self) -> Instant {
+    fn next_pass(&self) -> Instant {
         let now = clock::now();
         let retry = self.retry.pause().map(|pause| now + pause);
         let grace = self.parts.reporter.grace_ends();
         let trial = self.trial.again().filter(|_| self.holds_back);
         let due =
             [retry, self.resync(now), self.damper.next_release(now), self.fast_path.ends(), grace, trial];
-        due.into_iter().flatten().chain([now + SAFETY_LOOK]).min().unwrap_or(now)
+        due.into_iter().flatten().chain([now + SAFETY_INTERVAL]).min().unwrap_or(now)
     }
 }
 

@@ -11,7 +11,7 @@ use flannel_plan::family::ByFamily;
 use flannel_plan::finding::{Code, Finding};
 use flannel_plan::lease::{Lease, is_same_node};
 use flannel_plan::observation::Observation;
-use flannel_plan::underlay::{self, Choice, Host, NoUnderlay, Pattern, Underlay, Wishes};
+use flannel_plan::underlay::{self, Choice, Host, NoUnderlay, Pattern, Underlay, UnderlayOptions};
 use regex::Regex;
 
 use crate::options::Options;
@@ -21,7 +21,7 @@ use crate::options::Options;
 pub enum NotYet {
     /// The store has said nothing.
     #[error("waiting for the lease store{}", because(.0))]
-    NoWord(Option<Box<Finding>>),
+    NoSnapshot(Option<Box<Finding>>),
     /// The net-conf cannot be used.
     #[error("{0}")]
     Config(Box<Finding>),
@@ -51,9 +51,11 @@ impl NotYet {
     /// The same to be told.
     pub fn finding(&self) -> Finding {
         match self {
-            Self::NoWord(None) => Finding::new(Code::StoreAwaited, "lease store", self),
+            Self::NoSnapshot(None) => Finding::new(Code::StoreAwaited, "lease store", self),
             Self::NoLease(None) => Finding::new(Code::LeaseAwaited, "lease", self),
-            Self::NoWord(Some(trouble)) => (**trouble).clone().within("waiting for the lease store: ", ""),
+            Self::NoSnapshot(Some(trouble)) => {
+                (**trouble).clone().within("waiting for the lease store: ", "")
+            }
             Self::NoLease(Some(trouble)) => (**trouble).clone().within("waiting for a lease: ", ""),
             Self::Config(fault) => (**fault).clone(),
             Self::Underlay(none) => none.finding(),
@@ -75,7 +77,7 @@ fn because(trouble: &Option<Box<Finding>>) -> String {
 }
 
 /// What the choice of the external interface depends on, besides the host itself.
-pub struct Wished<'a> {
+pub struct ChoiceInputs<'a> {
     /// The operator's flags.
     pub options: &'a Options,
     /// The net-conf.
@@ -86,20 +88,20 @@ pub struct Wished<'a> {
 
 /// Chooses the external interface, anew at every pass. The one in use stays while it can.
 pub fn choose_underlay(
-    wished: &Wished<'_>,
+    inputs: &ChoiceInputs<'_>,
     host: Host<'_>,
     current: Option<&Underlay>,
 ) -> Result<Choice, NoUnderlay> {
-    let Wished { options, config, public } = wished;
+    let ChoiceInputs { options, config, public } = inputs;
     let texts = texts(host.observation, current);
-    let wishes = Wishes {
+    let wanted = UnderlayOptions {
         families: config.families(),
         ifaces: options.ifaces.clone(),
         patterns: options.iface_regexes.iter().map(|regex| matches(regex, &texts)).collect(),
         can_reach: options.iface_can_reach,
         public: ByFamily { v4: public.v4.or(options.public.v4), v6: public.v6.or(options.public.v6) },
     };
-    underlay::choose(&wishes, host, current)
+    underlay::choose(&wanted, host, current)
 }
 
 /// All that a pattern may match: what the host has, and what it had when the interface was chosen.

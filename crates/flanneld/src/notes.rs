@@ -14,7 +14,7 @@ use flannel_plan::state::Tier;
 
 use crate::planned::Planned;
 use crate::reconcile::Settlement;
-use crate::store_link::Word;
+use crate::store_link::StoreState;
 
 /// The shortest time between two lines of the log about the same.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -47,20 +47,20 @@ impl Told {
 
 /// What a person should know of the last pass, the plan and the store. A peer can change its mistakes as often as it
 /// likes, and they are still about one and the same object.
-pub fn notes(settlement: Option<&Settlement>, planned: Option<&Planned>, word: &Word) -> Vec<Finding> {
+pub fn notes(settlement: Option<&Settlement>, planned: Option<&Planned>, store: &StoreState) -> Vec<Finding> {
     let failed = settlement.into_iter().flat_map(|settlement| &settlement.failures);
     let failed = failed.filter(|trouble| trouble.key.tier() != Tier::Node);
     let failed = failed.map(|trouble| trouble.finding.clone());
     let ignored = planned.into_iter().flat_map(|planned| &planned.plan.refused).map(IgnoredLease::finding);
-    let faults = word.snapshot.iter().flat_map(|snapshot| &snapshot.faults).map(Fault::finding);
+    let faults = store.snapshot.iter().flat_map(|snapshot| &snapshot.faults).map(Fault::finding);
     let unseen = settlement.into_iter().flat_map(|settlement| settlement.unseen.iter().cloned());
-    let rivals = rivals(word, Stand::Holds).map(Rival::finding);
+    let rivals = rivals(store, Stand::Holds).map(Rival::finding);
     failed.chain(ignored).chain(faults).chain(unseen).chain(rivals).collect()
 }
 
 /// Those who claim to be this node, where it stands like that against them.
-pub fn rivals(word: &Word, stand: Stand) -> impl Iterator<Item = &Rival> {
-    word.rivals().filter(move |rival| rival.stand == stand)
+pub fn rivals(store: &StoreState, stand: Stand) -> impl Iterator<Item = &Rival> {
+    store.rivals().filter(move |rival| rival.stand == stand)
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ enum Topic {
 
 impl Pace {
     /// Takes what the store says; gives what is to be passed on, if that is news.
-    pub fn hear(&mut self, snapshot: Snapshot, now: Instant) -> Option<Arc<Snapshot>> {
+    pub fn receive(&mut self, snapshot: Snapshot, now: Instant) -> Option<Arc<Snapshot>> {
         self.newest = Some(Arc::new(snapshot));
         self.pass_on(now)
     }

@@ -37,7 +37,7 @@ impl Planned {
     }
 
     /// What the peers of a snapshot change, if nothing else is new in it and they can be told alone.
-    pub fn news_of(&self, snapshot: &Snapshot) -> Option<Delta> {
+    pub fn delta_of(&self, snapshot: &Snapshot) -> Option<Delta> {
         let inputs = &self.inputs;
         let same = snapshot.config.as_ref().ok() == Some(&inputs.config)
             && snapshot.own.as_deref() == Some(&inputs.own)
@@ -46,9 +46,9 @@ impl Planned {
         only_peers.then(|| delta::of_peers(&self.plan, inputs, &snapshot.peers)).flatten()
     }
 
-    /// Takes the news of a snapshot, which are in place.
-    pub fn follow(&mut self, news: Delta, snapshot: &Snapshot) {
-        self.plan.follow(news);
+    /// Takes the delta of a snapshot, which is in place.
+    pub fn follow(&mut self, delta: Delta, snapshot: &Snapshot) {
+        self.plan.follow(delta);
         self.inputs.peers.clone_from(&snapshot.peers);
     }
 

@@ -13,14 +13,14 @@ use flannel_plan::rules::found::Unreadable;
 use flannel_plan::state::{Item, Key, State, Tier};
 use tracing::debug;
 
-/// The last look only looks.
-const MOST_LOOKS: u32 = 3;
+/// The last one only observes.
+const MOST_OBSERVATIONS: u32 = 3;
 
 /// How a pass ended.
 #[derive(Debug, Default)]
 pub struct Settlement {
     /// How often the kernel was looked at.
-    pub looks: u32,
+    pub observations: u32,
     /// What was changed, and how.
     pub done: Vec<(Key, &'static str)>,
     /// What could not be changed, and why.
@@ -89,7 +89,7 @@ pub fn settle(
 ) -> Result<Settlement, ObserveError> {
     let mut end = Settlement::default();
     loop {
-        end.looks += 1;
+        end.observations += 1;
         let desired = ownership::attainable(&plan.desired, &observed);
         end.note_unattainable(&plan.desired, &observed);
         ownership::claim(&desired, &mut observed);
@@ -97,7 +97,7 @@ pub fn settle(
         end.foreign = std::mem::take(&mut observed.foreign);
         drop(observed);
         let declined = decline(&mut changes, &mut end, admit);
-        if changes.is_empty() || end.looks == MOST_LOOKS {
+        if changes.is_empty() || end.observations == MOST_OBSERVATIONS {
             let left = declined.iter().chain(&changes).map(Change::key);
             end.left = left.chain(missing(&plan.desired, &desired)).collect();
             return Ok(end);

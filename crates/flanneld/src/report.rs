@@ -27,7 +27,7 @@ use crate::notes::{Told, notes, rivals};
 use crate::notify::{self, Supervisor};
 use crate::planned::Planned;
 use crate::reconcile::Settlement;
-use crate::store_link::Word;
+use crate::store_link::StoreState;
 use crate::throttled_file::ThrottledFile;
 
 /// A repair that is shorter than this does not make a node unready: a probe must not act on a blink.
@@ -156,7 +156,7 @@ impl Reporter {
         if !repaired.is_empty() {
             warn!(objects = repaired.len(), by, "repaired what something else changed: {}", named(&repaired));
         } else if !settlement.done.is_empty() {
-            info!(changes = settlement.done.len(), looks = settlement.looks, "kernel changed");
+            info!(changes = settlement.done.len(), looks = settlement.observations, "kernel changed");
         }
         if !settlement.done.is_empty() {
             self.state_file.touch();
@@ -164,7 +164,7 @@ impl Reporter {
     }
 
     /// What a person should know as well, and was told in the log when it began.
-    fn old_news(&self, word: &Word, damper: &Damper) -> Vec<Finding> {
+    fn old_news(&self, store: &StoreState, damper: &Damper) -> Vec<Finding> {
         let who = |key: &Key| match key {
             Key::Rules(_) => self.suspects.accused(),
             _ => None,
@@ -174,48 +174,48 @@ impl Reporter {
             Finding::new(Code::Contested, key, key).because(format!("{who} keeps undoing it"))
         });
         let remembered =
-            word.is_remembered.then(|| Finding::new(Code::Remembered, "lease store", REMEMBERED));
-        let unread = word.read_trouble.as_deref().cloned();
+            store.is_remembered.then(|| Finding::new(Code::Remembered, "lease store", REMEMBERED));
+        let unread = store.read_trouble.as_deref().cloned();
         contested.chain(unread).chain(remembered).collect()
     }
 
     /// Draws the sum of a pass.
-    pub fn conclude(&mut self, pass: &Pass, word: &Word, planned: Option<&Planned>, damper: &Damper) {
-        if let Some(heard) = word.heard {
-            self.health.metrics.heard_store(heard);
+    pub fn conclude(&mut self, pass: &Pass, store: &StoreState, planned: Option<&Planned>, damper: &Damper) {
+        if let Some(received) = store.received {
+            self.health.metrics.heard_store(received);
         }
-        self.health.metrics.set_rivals(word.rivals().count(), word.corrections);
+        self.health.metrics.set_rivals(store.rivals().count(), store.corrections);
         let mut reasons = match &pass.result {
             Ok(settlement) => self.sum_up(settlement, pass.took, planned),
             Err(not_yet) => vec![not_yet.finding()],
         };
-        for rival in rivals(word, Stand::Yields).map(Rival::finding) {
+        for rival in rivals(store, Stand::Yields).map(Rival::finding) {
             // A lease that is not had because of a rival names it already.
             if !reasons.iter().any(|reason| (reason.code, &reason.object) == (rival.code, &rival.object)) {
                 reasons.push(rival);
             }
         }
-        let mut notes = notes(pass.result.as_ref().ok(), planned, word);
+        let mut notes = notes(pass.result.as_ref().ok(), planned, store);
         let objects = notes.iter().map(|finding| (&*finding.object, finding));
         let conditions = self.conditions.iter().map(|finding| (&*finding.text, finding));
         let news = self.logged.news(&objects.chain(conditions).collect::<Vec<_>>(), clock::now());
         news.iter().for_each(|finding| warn!(code = %finding.code, "{finding}"));
         notes.extend(self.conditions.iter().cloned());
         notes.extend(planned.into_iter().flat_map(|planned| planned.plan.warnings.clone()));
-        notes.extend(self.old_news(word, damper));
-        self.note_announced(word);
+        notes.extend(self.old_news(store, damper));
+        self.note_announced(store);
         // Two nodes with one subnet are no blink.
-        let grace = if rivals(word, Stand::Yields).next().is_some() { Duration::ZERO } else { GRACE };
+        let grace = if rivals(store, Stand::Yields).next().is_some() { Duration::ZERO } else { GRACE };
         if self.stand(reasons, notes, grace) {
             // In this order: whoever waits for ready finds the report in place.
             self.write_if_due(planned, damper);
-            self.tell_outside(word);
+            self.tell_outside(store);
         }
     }
 
     /// Notes what the store says of this node: that may be another address than it was told.
-    fn note_announced(&mut self, word: &Word) {
-        let announced = word.snapshot.as_ref().map(|snapshot| match &snapshot.own {
+    fn note_announced(&mut self, store: &StoreState) {
+        let announced = store.snapshot.as_ref().map(|snapshot| match &snapshot.own {
             Some(own) if snapshot.announced.is_empty() => own.announcement.public,
             _ => snapshot.announced,
         });
@@ -234,7 +234,7 @@ impl Reporter {
         let before = self.outcome.as_ref().map(|outcome| (outcome.settled, outcome.failures.clone()));
         let outcome = Outcome {
             settled: settlement.left.is_empty(),
-            looks: settlement.looks,
+            looks: settlement.observations,
             micros: took.as_micros().try_into().unwrap_or(u64::MAX),
             peers: planned.map_or(0, |planned| planned.plan.peers),
             objects: planned.map_or(0, |planned| planned.plan.desired.len()),
@@ -246,7 +246,7 @@ impl Reporter {
         self.outcome = Some(outcome);
         let foreign = clean(settlement.foreign.iter());
         // Without a look, nothing is known of others.
-        if foreign != self.foreign && settlement.looks > 0 {
+        if foreign != self.foreign && settlement.observations > 0 {
             self.foreign = foreign;
             self.state_file.touch();
         }
@@ -280,12 +280,12 @@ impl Reporter {
         news
     }
 
-    fn tell_outside(&self, word: &Word) {
+    fn tell_outside(&self, store: &StoreState) {
         let readiness = &self.standing.readiness;
         self.store.send_replace(match readiness.ready {
             // Nodes are told apart by what the store says, and it has said nothing: another may be meant. That it
             // is heard again takes a note away, which is news.
-            true if word.is_remembered => leases::Readiness::Remembered,
+            true if store.is_remembered => leases::Readiness::Remembered,
             true => leases::Readiness::Ready,
             false => leases::Readiness::NotReady(readiness.why_not()),
         });

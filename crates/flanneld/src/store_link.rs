@@ -1,4 +1,4 @@
-//! The store's side of the daemon: runs a lease store on the async thread and keeps its last word.
+//! The store's side of the daemon: runs a lease store on the async thread and keeps its last state.
 //!
 //! The loop says what it wants to have announced; this makes the store say so, for as long as it takes. The
 //! store says who is there; this keeps it and rings the alarm.
@@ -31,21 +31,21 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const END_OF_A_FIGHT: &str = "give each node an address and a name of its own (--iface, --public-ip, NODE_NAME), or stop \
                               the flanneld that is not this node's";
 
-/// The last word of the store, for whoever asks.
+/// The last state of the store, for whoever asks.
 #[derive(Clone, Debug, Default)]
-pub struct LastWord {
-    inner: Arc<Mutex<Word>>,
+pub struct SharedState {
+    inner: Arc<Mutex<StoreState>>,
 }
 
 /// What the store said last.
 #[derive(Clone, Debug, Default)]
-pub struct Word {
+pub struct StoreState {
     /// The last whole snapshot; none before the first.
     pub snapshot: Option<Arc<Snapshot>>,
     /// Whether that is only remembered from an earlier run: the store itself has said nothing yet.
     pub is_remembered: bool,
     /// When it came.
-    pub heard: Option<Instant>,
+    pub received: Option<Instant>,
     /// Why the store cannot be read now.
     pub read_trouble: Option<Box<Finding>>,
     /// Why the store does not take our announcement now.
@@ -56,7 +56,7 @@ pub struct Word {
     pub corrections: u64,
 }
 
-impl Word {
+impl StoreState {
     /// All who write what the store says of this node, besides this node.
     pub fn rivals(&self) -> impl Iterator<Item = &Rival> {
         let found = self.snapshot.as_ref().and_then(|snapshot| snapshot.rival.as_ref());
@@ -64,20 +64,20 @@ impl Word {
     }
 }
 
-impl Word {
+impl StoreState {
     /// Whether what it lacks is gone: it is neither remembered nor old.
     pub fn is_proof(&self) -> bool {
         !self.is_remembered && self.snapshot.as_ref().is_some_and(|snapshot| !snapshot.is_stale)
     }
 }
 
-impl LastWord {
+impl SharedState {
     /// A copy of it; a snapshot is shared, not copied.
-    pub fn get(&self) -> Word {
+    pub fn get(&self) -> StoreState {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn change(&self, change: impl FnOnce(&mut Word)) {
+    fn change(&self, change: impl FnOnce(&mut StoreState)) {
         change(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
@@ -99,16 +99,16 @@ pub struct Link {
     pub readiness: watch::Receiver<Readiness>,
     /// What an earlier run remembered.
     pub remembered: Option<Snapshot>,
-    /// Where the store's word is kept.
-    pub word: LastWord,
+    /// Where the store's state is kept.
+    pub state: SharedState,
     /// Wakes the loop.
     pub bell: Bell,
 }
 
 /// What came of an answer of the store.
-enum Heard {
+enum Received {
     /// News, for the loop and for what is to be announced.
-    News,
+    Change,
     /// It cannot be read.
     Trouble,
     /// Nothing that anybody has to know now.
@@ -123,10 +123,10 @@ pub async fn run(mut store: impl LeaseStore, mut link: Link) {
     loop {
         // Whatever is new is a reason to announce at once what is not yet; trouble is not.
         let occasion = tokio::select! {
-            answer = store.next(), if !reading.is_waiting() => match link.hear(answer, &mut reading, &mut pace) {
-                Heard::News => Some(Occasion::News),
-                Heard::Trouble => None,
-                Heard::Nothing => continue,
+            answer = store.next(), if !reading.is_waiting() => match link.receive(answer, &mut reading, &mut pace) {
+                Received::Change => Some(Occasion::Changed),
+                Received::Trouble => None,
+                Received::Nothing => continue,
             },
             () = until(pace.due()) => { link.pass_on(&mut pace); None }
             () = reading.due() => {
@@ -144,10 +144,10 @@ pub async fn run(mut store: impl LeaseStore, mut link: Link) {
             }
             changed = link.wanted.changed() => {
                 if changed.is_err() { return }
-                Some(Occasion::Wish)
+                Some(Occasion::Requested)
             }
-            () = publishing.retry.due() => Some(Occasion::Wish),
-            () = until(publishing.corrections.due(clock::now())) => Some(Occasion::News),
+            () = publishing.retry.due() => Some(Occasion::Requested),
+            () = until(publishing.corrections.due(clock::now())) => Some(Occasion::Changed),
         };
         link.disown(store.origin().as_deref());
         if let Some(occasion) = occasion {
@@ -159,61 +159,66 @@ pub async fn run(mut store: impl LeaseStore, mut link: Link) {
 
 impl Link {
     /// Takes an answer of the store, and says what came of it.
-    fn hear(&mut self, answer: Result<Snapshot, StoreError>, retry: &mut Retry, pace: &mut Pace) -> Heard {
+    fn receive(
+        &mut self,
+        answer: Result<Snapshot, StoreError>,
+        retry: &mut Retry,
+        pace: &mut Pace,
+    ) -> Received {
         match answer {
             Ok(snapshot) => {
                 retry.reset();
                 self.take(snapshot, pace)
             }
             Err(error) => {
-                self.hear_trouble(&error);
+                self.receive_trouble(&error);
                 retry.again();
-                Heard::Trouble
+                Received::Trouble
             }
         }
     }
 
-    fn take(&mut self, snapshot: Snapshot, pace: &mut Pace) -> Heard {
+    fn take(&mut self, snapshot: Snapshot, pace: &mut Pace) -> Received {
         self.remembered = None;
         let now = clock::now();
-        let passed = pace.hear(snapshot, now);
-        let mut heard = if passed.is_some() { Heard::News } else { Heard::Nothing };
-        self.word.change(|word| {
-            if word.is_remembered || word.read_trouble.is_some() {
+        let passed = pace.receive(snapshot, now);
+        let mut received = if passed.is_some() { Received::Change } else { Received::Nothing };
+        self.state.change(|state| {
+            if state.is_remembered || state.read_trouble.is_some() {
                 info!("the lease store is heard again");
-                heard = Heard::News;
+                received = Received::Change;
             }
-            word.snapshot = passed.or(word.snapshot.take());
-            word.is_remembered = false;
-            word.heard = Some(now);
-            word.read_trouble = None;
+            state.snapshot = passed.or(state.snapshot.take());
+            state.is_remembered = false;
+            state.received = Some(now);
+            state.read_trouble = None;
         });
-        heard
+        received
     }
 
     /// Passes on what was held back and may be told now.
     fn pass_on(&self, pace: &mut Pace) {
         if let Some(passed) = pace.pass_on(clock::now()) {
-            self.word.change(|word| word.snapshot = Some(passed));
+            self.state.change(|state| state.snapshot = Some(passed));
         }
     }
 
-    fn hear_trouble(&mut self, error: &StoreError) {
+    fn receive_trouble(&mut self, error: &StoreError) {
         let trouble = Box::new(error.finding());
-        if self.word.get().read_trouble.as_ref() != Some(&trouble) {
+        if self.state.get().read_trouble.as_ref() != Some(&trouble) {
             warn!(error = %trouble, code = %trouble.code, "the lease store cannot be read; what is known stays in force");
         }
-        self.word.change(|word| word.read_trouble = Some(trouble));
+        self.state.change(|state| state.read_trouble = Some(trouble));
     }
 
     /// Gives up what is remembered as soon as the store is known to speak of another cluster or node.
     fn disown(&mut self, origin: Option<&str>) {
         let is_anothers = |snapshot: &Snapshot| origin.is_some() && snapshot.origin.as_deref() != origin;
         let is_unused = self.remembered.take_if(|snapshot| is_anothers(snapshot)).is_some();
-        self.word.change(|word| {
-            let is_used = word.is_remembered && word.snapshot.as_deref().is_some_and(is_anothers);
+        self.state.change(|state| {
+            let is_used = state.is_remembered && state.snapshot.as_deref().is_some_and(is_anothers);
             if is_used {
-                (word.snapshot, word.is_remembered) = (None, false);
+                (state.snapshot, state.is_remembered) = (None, false);
             }
             if is_used || is_unused {
                 warn!("what was remembered is of another cluster, or of another node of this name: not used");
@@ -226,17 +231,17 @@ impl Link {
         self.disown(origin);
         let Some(remembered) = self.remembered.take() else { return };
         let peers = remembered.peers.len();
-        let why = self.word.get().read_trouble;
+        let why = self.state.get().read_trouble;
         let why = why.map_or_else(|| "it has not answered yet".to_owned(), |trouble| trouble.text);
         warn!(peers, code = %Code::Remembered, "going on with what the lease store said before this start: {why}");
-        self.word.change(|word| {
-            word.snapshot = Some(Arc::new(remembered));
-            word.is_remembered = true;
+        self.state.change(|state| {
+            state.snapshot = Some(Arc::new(remembered));
+            state.is_remembered = true;
         });
     }
 
     fn is_to_be_published(&self, wanted: &Wanted) -> bool {
-        self.word.get().snapshot.is_some_and(|snapshot| {
+        self.state.get().snapshot.is_some_and(|snapshot| {
             let is_said = snapshot.own.as_ref().is_some_and(|own| own.announcement == wanted.announcement);
             let is_judged = snapshot.config.as_ref().ok() == Some(&wanted.config);
             is_judged && (snapshot.own_is_damaged || !is_said)
@@ -256,7 +261,7 @@ impl Link {
             return self.note_fight(publishing, None);
         };
         let found = self.found(publishing, &wanted.announcement);
-        if occasion == Occasion::Wish || publishing.corrections.admit(clock::now()) {
+        if occasion == Occasion::Requested || publishing.corrections.admit(clock::now()) {
             self.publish(store, &wanted.announcement, publishing).await;
         }
         self.note_fight(publishing, found);
@@ -265,7 +270,7 @@ impl Link {
     /// What the store says in place of what it was told; nothing if it was not told.
     fn found(&self, publishing: &Publishing, wanted: &Announcement) -> Option<Rival> {
         publishing.said.as_ref().filter(|said| *said == wanted)?;
-        let own = self.word.get().snapshot.and_then(|snapshot| snapshot.own.clone());
+        let own = self.state.get().snapshot.and_then(|snapshot| snapshot.own.clone());
         let owner = own.as_ref().map_or("this node", |own| &own.owner);
         Some(Rival {
             object: format!("the lease of {owner}"),
@@ -279,9 +284,11 @@ impl Link {
 
     /// Names who keeps changing what the store says, for as long as that is so. A store that does not take it says why.
     fn note_fight(&self, publishing: &Publishing, found: Option<Rival>) {
-        self.word.change(|word| match publishing.corrections.is_fight() && word.publish_trouble.is_none() {
-            true => word.fighter = found.or_else(|| word.fighter.take()),
-            false => word.fighter = None,
+        self.state.change(|state| {
+            match publishing.corrections.is_fight() && state.publish_trouble.is_none() {
+                true => state.fighter = found.or_else(|| state.fighter.take()),
+                false => state.fighter = None,
+            }
         });
     }
 
@@ -290,18 +297,18 @@ impl Link {
             Ok(lease) => {
                 info!(owner = %lease.owner, subnets = %lease, "lease held");
                 let is_correction = publishing.said.replace(wanted.clone()).as_ref() == Some(wanted);
-                self.word.change(|word| {
-                    word.publish_trouble = None;
-                    word.corrections += u64::from(is_correction);
+                self.state.change(|state| {
+                    state.publish_trouble = None;
+                    state.corrections += u64::from(is_correction);
                 });
                 publishing.retry.reset();
             }
             Err(error) => {
                 let trouble = Box::new(error.finding());
-                if self.word.get().publish_trouble.as_ref() != Some(&trouble) {
+                if self.state.get().publish_trouble.as_ref() != Some(&trouble) {
                     warn!(error = %trouble, code = %trouble.code, "no lease; trying again");
                 }
-                self.word.change(|word| word.publish_trouble = Some(trouble));
+                self.state.change(|state| state.publish_trouble = Some(trouble));
                 publishing.retry.again();
             }
         }
@@ -312,9 +319,9 @@ impl Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Occasion {
     /// This node wants something new of it, or it is time to try again.
-    Wish,
+    Requested,
     /// It says something new; answered ever more rarely if somebody else keeps changing it.
-    News,
+    Changed,
 }
 
 /// What became of announcing so far.

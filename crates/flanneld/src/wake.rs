@@ -81,23 +81,23 @@ pub struct Alarm {
     /// Before this, nothing is done about the kernel's notices,
     rested_at: Instant,
     /// and before this nothing about the store's news.
-    news_at: Instant,
+    store_at: Instant,
 }
 
 impl Alarm {
     /// Listens to the bell that every source of wake-ups rings.
     pub fn new(bell: Bell) -> Self {
         let now = Instant::now();
-        Self { bell, rested_at: now, news_at: now }
+        Self { bell, rested_at: now, store_at: now }
     }
 
     /// Notes how long a pass took, so that passes never eat a whole core. News of the store for which nobody has to
     /// look are short work, and somebody waits for them: a look keeps them from nothing.
-    pub fn note_pass(&mut self, took: Duration, looks: u32, fast_path: &FastPath) {
+    pub fn note_pass(&mut self, took: Duration, observations: u32, fast_path: &FastPath) {
         let now = Instant::now();
-        let rest = if looks > 0 { took * REST } else { took };
+        let rest = if observations > 0 { took * REST } else { took };
         self.rested_at = now + rest.min(LONGEST_REST);
-        self.news_at = if looks > 0 && fast_path.holds(now) { now } else { self.rested_at };
+        self.store_at = if observations > 0 && fast_path.holds(now) { now } else { self.rested_at };
     }
 
     /// Waits for the next wake-up; a burst of wake-ups is one. None if `latest` comes before.
@@ -109,7 +109,7 @@ impl Alarm {
         let begun = Instant::now();
         while greatest != Wake::Stop {
             let now = Instant::now();
-            let rested_at = if greatest == Wake::Store { self.news_at } else { self.rested_at };
+            let rested_at = if greatest == Wake::Store { self.store_at } else { self.rested_at };
             let rest = rested_at.saturating_duration_since(now);
             let burst_left = (begun + LONGEST_BURST).saturating_duration_since(now);
             // Notices of the kernel come in bursts; the store tells many news at once, and somebody waits for them.
@@ -165,9 +165,9 @@ mod tests {
     fn a_look_keeps_news_waiting_only_if_they_need_another_look() {
         let (_bell, mut alarm) = alarm();
         alarm.note_pass(LONGEST_REST, 1, &FastPath::after(&Settlement::default()));
-        assert!(alarm.news_at <= Instant::now() && alarm.rested_at > alarm.news_at);
+        assert!(alarm.store_at <= Instant::now() && alarm.rested_at > alarm.store_at);
         alarm.note_pass(LONGEST_REST, 1, &FastPath::default());
-        assert_eq!(alarm.news_at, alarm.rested_at);
+        assert_eq!(alarm.store_at, alarm.rested_at);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use super::candidate::{Candidate, fitness, is_cable_of_pods, usable_addresses};
-use super::{Choice, Pattern, RejectedCandidate, Situation, Underlay, Wishes, best};
+use super::{Choice, Pattern, RejectedCandidate, Situation, Underlay, UnderlayOptions, best};
 use crate::family::{ByFamily, Family};
 use crate::link_name::LinkName;
 use crate::observation::RouteFact;
@@ -46,7 +46,7 @@ impl fmt::Display for Request<'_> {
 
 impl<'a> Request<'a> {
     /// All that the wishes ask for, in the order in which it is tried.
-    pub(super) fn all(wishes: &'a Wishes) -> Vec<Self> {
+    pub(super) fn all(wishes: &'a UnderlayOptions) -> Vec<Self> {
         let mut requests: Vec<_> = wishes.ifaces.iter().map(|text| Self::Iface(text)).collect();
         requests.extend(wishes.patterns.iter().map(Self::Pattern));
         requests.extend(wishes.can_reach.map(Self::CanReach));

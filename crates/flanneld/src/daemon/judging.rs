@@ -21,9 +21,9 @@ use flannel_plan::underlay::{self, Choice, Host, NoUnderlay, Underlay};
 use tracing::warn;
 
 use super::{Daemon, Haste};
-use crate::gather::{self, NotYet, Wished};
+use crate::gather::{self, ChoiceInputs, NotYet};
 use crate::in_force::InForce;
-use crate::store_link::{Wanted, Word};
+use crate::store_link::{StoreState, Wanted};
 
 /// What holds, and what was found of it.
 pub(super) struct Seen {
@@ -74,7 +74,7 @@ impl<K: Kernel> Daemon<K> {
     /// Decides what holds, looks at the kernel for it, and says why that is not what the store says.
     pub(super) fn judge_and_see(
         &mut self,
-        word: &Word,
+        store: &StoreState,
         snapshot: &Snapshot,
         haste: Haste,
         now: Instant,
@@ -84,13 +84,14 @@ impl<K: Kernel> Daemon<K> {
         let is_news = |before: &InForce| told.as_ref().map_or(true, |told| told.config != before.config);
         let Some(before) = before.filter(is_news) else { return Ok((self.see(told?, haste, now)?, None)) };
         let seen = self.see(before, Haste::GoesOn, now)?;
-        let judged = told.map_err(Held::from).and_then(|told| self.judge(told, &seen, (word, snapshot), now));
+        let judged =
+            told.map_err(Held::from).and_then(|told| self.judge(told, &seen, (store, snapshot), now));
         match judged {
             Ok(followed) => Ok((self.see(followed, Haste::GoesOn, now)?, None)),
             // A start that a lease alone keeps waiting, which has not been asked for yet: no pod may begin by what is
             // over in a moment.
             Err(held)
-                if self.planned.is_none() && held.wanted.is_some() && word.publish_trouble.is_none() =>
+                if self.planned.is_none() && held.wanted.is_some() && store.publish_trouble.is_none() =>
             {
                 self.want(held.wanted.map(|wanted| *wanted));
                 Err(NotYet::NoLease(None))
@@ -114,7 +115,7 @@ impl<K: Kernel> Daemon<K> {
         desired::scope(&self.parts.node, &in_force.config, &subnets, &self.parts.earlier)
     }
 
-    /// Observes everything that a net-conf asks for, and finds what rules are held with; the observation may have a word
+    /// Observes everything that a net-conf asks for, and finds what rules are held with; the observation may have a say
     /// in that.
     fn see(&mut self, in_force: InForce, haste: Haste, now: Instant) -> Result<Seen, NotYet> {
         let mut firewall = self.firewall(&in_force.config, now)?;
@@ -137,7 +138,7 @@ impl<K: Kernel> Daemon<K> {
         &mut self,
         told: InForce,
         seen: &Seen,
-        (word, snapshot): (&Word, &Snapshot),
+        (store, snapshot): (&StoreState, &Snapshot),
         now: Instant,
     ) -> Result<InForce, Held> {
         let consequences = self.consequences(&told, &seen.in_force)?;
@@ -155,7 +156,7 @@ impl<K: Kernel> Daemon<K> {
             return Err(Held::because(why));
         }
         if told.own_lease(&announcement).is_none() {
-            let why = NotYet::NoLease(word.publish_trouble.clone()).finding();
+            let why = NotYet::NoLease(store.publish_trouble.clone()).finding();
             let findings = vec![held(why, "; the one before stays in force until then")];
             let wanted = Wanted { announcement, config: told.config };
             return Err(Held { findings, wanted: Some(Box::new(wanted)) });
@@ -184,7 +185,7 @@ impl<K: Kernel> Daemon<K> {
         (scope, observation): (&Scope, &Observation),
     ) -> Result<Choice, NoUnderlay> {
         let (options, config) = (&self.parts.options, &in_force.config);
-        let wished = Wished { options, config, public: &snapshot.public };
+        let inputs = ChoiceInputs { options, config, public: &snapshot.public };
         let own = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
         let host = Host { observation, links: &scope.links, networks: &config.networks, own };
         let earlier = || {
@@ -193,7 +194,7 @@ impl<K: Kernel> Daemon<K> {
             leased.or_else(|| self.parts.before.underlay.clone())
         };
         let current = self.underlay.clone().or_else(earlier);
-        gather::choose_underlay(&wished, host, current.as_ref())
+        gather::choose_underlay(&inputs, host, current.as_ref())
     }
 
     /// What this node says of itself under a net-conf, and its identity.

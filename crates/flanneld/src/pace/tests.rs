@@ -43,9 +43,9 @@ fn after(start: Instant, millis: u64) -> Instant {
 /// A pace that has passed on a toggling peer's burst: 10.244.2.0/24 at 10.0.0.5, beside one at 10.0.0.1.
 fn spent(start: Instant) -> Pace {
     let mut pace = Pace::default();
-    pace.hear(snapshot(&[lease(1, 1), lease(2, 100)]), start);
+    pace.receive(snapshot(&[lease(1, 1), lease(2, 100)]), start);
     for n in 1..=5 {
-        let passed = pace.hear(snapshot(&[lease(1, 1), lease(2, n)]), start);
+        let passed = pace.receive(snapshot(&[lease(1, 1), lease(2, n)]), start);
         assert_eq!(addresses(passed).unwrap(), ["10.0.0.1".to_owned(), format!("10.0.0.{n}")]);
     }
     pace
@@ -56,12 +56,12 @@ fn after_a_burst_the_newest_word_of_a_peer_is_passed_on_once_a_second() {
     let start = Instant::now();
     let mut pace = spent(start);
     for n in 6..=9 {
-        assert_eq!(addresses(pace.hear(snapshot(&[lease(1, 1), lease(2, n)]), after(start, 100))), None);
+        assert_eq!(addresses(pace.receive(snapshot(&[lease(1, 1), lease(2, n)]), after(start, 100))), None);
         assert_eq!(pace.due(), Some(after(start, 1000)));
     }
     assert_eq!(addresses(pace.pass_on(after(start, 1000))).unwrap(), ["10.0.0.1", "10.0.0.9"]);
     assert_eq!((pace.due(), addresses(pace.pass_on(after(start, 1500)))), (None, None));
-    assert_eq!(addresses(pace.hear(snapshot(&[lease(1, 1), lease(2, 10)]), after(start, 1500))), None);
+    assert_eq!(addresses(pace.receive(snapshot(&[lease(1, 1), lease(2, 10)]), after(start, 1500))), None);
     assert_eq!(pace.due(), Some(after(start, 2000)));
 }
 
@@ -70,12 +70,12 @@ fn others_are_passed_on_at_once_while_one_is_held_back() {
     let start = Instant::now();
     let mut pace = spent(start);
     let toggled = lease(2, 6);
-    assert_eq!(addresses(pace.hear(snapshot(&[lease(1, 1), toggled.clone()]), start)), None);
-    let passed = pace.hear(snapshot(&[lease(1, 11), toggled.clone(), lease(3, 3)]), start);
+    assert_eq!(addresses(pace.receive(snapshot(&[lease(1, 1), toggled.clone()]), start)), None);
+    let passed = pace.receive(snapshot(&[lease(1, 11), toggled.clone(), lease(3, 3)]), start);
     assert_eq!(addresses(passed).unwrap(), ["10.0.0.11", "10.0.0.5", "10.0.0.3"]);
     let mut damaged = snapshot(&[lease(1, 11), toggled, lease(3, 3)]);
     damaged.own_is_damaged = true;
-    let passed = pace.hear(damaged, start).unwrap();
+    let passed = pace.receive(damaged, start).unwrap();
     assert!(passed.own_is_damaged);
     assert_eq!(addresses(Some(passed)).unwrap(), ["10.0.0.11", "10.0.0.5", "10.0.0.3"]);
 }
@@ -84,10 +84,10 @@ fn others_are_passed_on_at_once_while_one_is_held_back() {
 fn a_peer_that_goes_or_is_back_as_it_was_is_held_to_the_same_pace() {
     let start = Instant::now();
     let mut pace = spent(start);
-    assert_eq!(addresses(pace.hear(snapshot(&[lease(1, 1)]), after(start, 10))), None);
-    assert_eq!(addresses(pace.hear(snapshot(&[lease(1, 1), lease(2, 5)]), after(start, 20))), None);
+    assert_eq!(addresses(pace.receive(snapshot(&[lease(1, 1)]), after(start, 10))), None);
+    assert_eq!(addresses(pace.receive(snapshot(&[lease(1, 1), lease(2, 5)]), after(start, 20))), None);
     assert_eq!(pace.due(), None, "nothing is held back any more");
-    assert_eq!(addresses(pace.hear(snapshot(&[lease(1, 1)]), after(start, 30))), None);
+    assert_eq!(addresses(pace.receive(snapshot(&[lease(1, 1)]), after(start, 30))), None);
     assert_eq!(addresses(pace.pass_on(after(start, 1000))).unwrap(), ["10.0.0.1"]);
 }
 
@@ -96,10 +96,10 @@ fn a_peer_that_was_quiet_for_five_seconds_has_its_burst_again() {
     let start = Instant::now();
     let mut pace = spent(start);
     for n in 20..25 {
-        let passed = pace.hear(snapshot(&[lease(1, 1), lease(2, n)]), after(start, 5000));
+        let passed = pace.receive(snapshot(&[lease(1, 1), lease(2, n)]), after(start, 5000));
         assert_eq!(addresses(passed).unwrap(), ["10.0.0.1".to_owned(), format!("10.0.0.{n}")]);
     }
-    assert_eq!(addresses(pace.hear(snapshot(&[lease(1, 1)]), after(start, 5000))), None);
+    assert_eq!(addresses(pace.receive(snapshot(&[lease(1, 1)]), after(start, 5000))), None);
 }
 
 #[test]
@@ -112,10 +112,10 @@ fn faults_that_keep_changing_are_passed_on_once_a_second_and_peers_beside_them_a
     };
     let told = |passed: Arc<Snapshot>| passed.faults[0].reason.clone();
     for n in 0..=5 {
-        assert_eq!(pace.hear(faulty(n, &[]), start).map(told), Some(n.to_string()));
+        assert_eq!(pace.receive(faulty(n, &[]), start).map(told), Some(n.to_string()));
     }
-    assert_eq!(pace.hear(faulty(6, &[]), start).map(told), None);
-    let passed = pace.hear(faulty(7, &[lease(1, 1)]), start).unwrap();
+    assert_eq!(pace.receive(faulty(6, &[]), start).map(told), None);
+    let passed = pace.receive(faulty(7, &[lease(1, 1)]), start).unwrap();
     assert_eq!((passed.faults[0].reason.as_str(), passed.peers.len()), ("5", 1));
     assert_eq!(pace.pass_on(after(start, 1000)).map(told), Some("7".to_owned()));
 }

@@ -67,9 +67,9 @@ fn an_empty_node_is_built_in_order_and_the_second_look_finds_nothing() {
     let end = settle_on(&mut kernel, &mut all);
     let order =
         ["link", "address", "sysctl", "fdb", "fdb", "neighbour", "neighbour", "route", "route", "file"];
-    assert_eq!((kinds(&end.done), end.looks, end.is_wired()), (order.to_vec(), 2, true));
+    assert_eq!((kinds(&end.done), end.observations, end.is_wired()), (order.to_vec(), 2, true));
     let again = settle_on(&mut kernel, &mut all);
-    assert_eq!((again.done, again.looks), (vec![], 1));
+    assert_eq!((again.done, again.observations), (vec![], 1));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_peer_that_fails_is_tried_once_and_harms_nobody() {
     kernel.refuses.insert(key_of("route"), refused());
     let end = settle_on(&mut kernel, &mut all);
     assert!(end.is_wired() && !kernel.now.files.is_empty());
-    assert_eq!((end.left, end.failures.len(), end.looks), (BTreeSet::from([key_of("route")]), 1, 2));
+    assert_eq!((end.left, end.failures.len(), end.observations), (BTreeSet::from([key_of("route")]), 1, 2));
     assert_eq!(kernel.now.routes.len(), 1);
 }
 
@@ -177,7 +177,7 @@ fn a_peer_that_has_our_earlier_subnet_is_reached_at_the_first_try() {
     std::mem::swap(&mut peer.subnets, &mut swapped.own.subnets);
     swapped.peers[0] = std::sync::Arc::new(peer);
     let end = settle_for(&swapped, &mut kernel, &mut all);
-    assert_eq!((end.failures, end.left, end.looks), (vec![], BTreeSet::new(), 2));
+    assert_eq!((end.failures, end.left, end.observations), (vec![], BTreeSet::new(), 2));
     let verbs: Vec<_> = end.done.iter().map(|(key, verb)| (key.kind(), *verb)).collect();
     assert_eq!(verbs[..2], [("address", "create"), ("address", "remove")], "{verbs:?}");
 }

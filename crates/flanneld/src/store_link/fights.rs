@@ -50,13 +50,13 @@ impl Stage {
     fn new() -> Self {
         let (wishes, wish) = watch::channel(wanted("10.0.0.1"));
         let readiness = watch::channel(Readiness::Ready).1;
-        let (word, bell) = (LastWord::default(), Bell::default());
-        let link = Link { wanted: wish, readiness, remembered: None, word, bell };
+        let (state, bell) = (SharedState::default(), Bell::default());
+        let link = Link { wanted: wish, readiness, remembered: None, state, bell };
         Self { link, wishes, store: Counter::default(), publishing: Publishing::default() }
     }
 
     /// The store says this address of the node; what does the node do?
-    async fn hear(&mut self, address: &str, occasion: Occasion) {
+    async fn receive(&mut self, address: &str, occasion: Occasion) {
         let own = Some(lease(&announcement(address)).into());
         self.link.take(Snapshot { own, ..snapshot(None) }, &mut Pace::default());
         self.link.announce(&mut self.store, &mut self.publishing, occasion).await;
@@ -64,9 +64,9 @@ impl Stage {
 
     /// Announced once, and changed so often since.
     async fn changed(mut self, times: usize) -> Self {
-        self.hear("10.0.0.9", Occasion::Wish).await;
+        self.receive("10.0.0.9", Occasion::Requested).await;
         for _ in 0..times {
-            self.hear("10.0.0.9", Occasion::News).await;
+            self.receive("10.0.0.9", Occasion::Changed).await;
         }
         self
     }
@@ -75,11 +75,11 @@ impl Stage {
 #[tokio::test]
 async fn somebody_who_keeps_changing_our_lease_is_named_and_answered_three_times() {
     let quiet = Stage::new().changed(3).await;
-    assert_eq!((quiet.store.published, quiet.link.word.get().fighter), (4, None));
+    assert_eq!((quiet.store.published, quiet.link.state.get().fighter), (4, None));
     let fight = Stage::new().changed(9).await;
-    let word = fight.link.word.get();
-    assert_eq!((fight.store.published, word.corrections), (4, 3));
-    let rival = word.fighter.unwrap();
+    let state = fight.link.state.get();
+    assert_eq!((fight.store.published, state.corrections), (4, 3));
+    let rival = state.fighter.unwrap();
     assert_eq!(
         (&*rival.object, &*rival.says, rival.stand),
         ("the lease of worker1", "10.0.0.9", Stand::Yields)
@@ -89,16 +89,16 @@ async fn somebody_who_keeps_changing_our_lease_is_named_and_answered_three_times
 #[tokio::test]
 async fn the_one_who_is_named_stays_so_while_our_last_answer_stands() {
     let mut fight = Stage::new().changed(9).await;
-    fight.hear("10.0.0.1", Occasion::News).await;
-    assert!(fight.link.word.get().fighter.is_some_and(|rival| rival.says == "10.0.0.9"));
+    fight.receive("10.0.0.1", Occasion::Changed).await;
+    assert!(fight.link.state.get().fighter.is_some_and(|rival| rival.says == "10.0.0.9"));
 }
 
 #[tokio::test]
 async fn a_new_wish_of_our_own_is_no_correction_and_does_not_wait() {
     let mut fight = Stage::new().changed(9).await;
     fight.wishes.send_replace(wanted("10.0.0.2"));
-    fight.hear("10.0.0.9", Occasion::Wish).await;
-    assert_eq!((fight.store.published, fight.link.word.get().corrections), (5, 3));
+    fight.receive("10.0.0.9", Occasion::Requested).await;
+    assert_eq!((fight.store.published, fight.link.state.get().corrections), (5, 3));
 }
 
 #[tokio::test]
@@ -106,7 +106,7 @@ async fn a_store_that_refuses_is_asked_as_rarely_but_that_is_no_fight() {
     let mut stage = Stage::new();
     stage.store.refuses = true;
     let refused = stage.changed(9).await;
-    let word = refused.link.word.get();
-    assert_eq!((refused.store.published, word.corrections, word.fighter), (4, 0, None));
-    assert!(word.publish_trouble.is_some());
+    let state = refused.link.state.get();
+    assert_eq!((refused.store.published, state.corrections, state.fighter), (4, 0, None));
+    assert!(state.publish_trouble.is_some());
 }

@@ -49,16 +49,16 @@ pub(super) fn snapshot(origin: Option<&str>) -> Snapshot {
 fn remembering(origin: Option<&str>) -> Stage {
     let ((wants, wanted), (stands, readiness)) =
         (watch::channel(None), watch::channel(Readiness::NotReady(String::new())));
-    let (remembered, word, bell) = (Some(snapshot(origin)), LastWord::default(), Bell::default());
-    Stage { link: Link { wanted, readiness, remembered, word, bell }, _rest: (wants, stands) }
+    let (remembered, state, bell) = (Some(snapshot(origin)), SharedState::default(), Bell::default());
+    Stage { link: Link { wanted, readiness, remembered, state, bell }, _rest: (wants, stands) }
 }
 
 /// How long it takes until what is remembered is in force.
 async fn time_to_fall_back(store: Away) -> Duration {
     let Stage { link, _rest } = remembering(None);
-    let (word, begun) = (link.word.clone(), Instant::now());
+    let (state, begun) = (link.state.clone(), Instant::now());
     let running = tokio::spawn(run(store, link));
-    while !word.get().is_remembered {
+    while !state.get().is_remembered {
         assert!(begun.elapsed() < PATIENCE * 20, "what is remembered is never used");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -81,7 +81,7 @@ fn what_is_remembered_of_another_cluster_is_never_used_once_that_is_known() {
     let is_used = |remembered: Option<&str>, told: Option<&str>| {
         let mut stage = remembering(remembered);
         stage.link.fall_back(told);
-        stage.link.word.get().snapshot.is_some()
+        stage.link.state.get().snapshot.is_some()
     };
     assert!(is_used(Some("a"), None), "nobody knows");
     assert!(is_used(Some("a"), Some("a")));
@@ -95,12 +95,12 @@ fn what_is_remembered_and_in_force_is_given_up_when_it_turns_out_to_be_anothers(
     let mut stage = remembering(Some("a"));
     stage.link.fall_back(None);
     stage.link.disown(Some("a"));
-    assert!(stage.link.word.get().is_remembered);
+    assert!(stage.link.state.get().is_remembered);
     stage.link.disown(Some("b"));
-    let word = stage.link.word.get();
-    assert_eq!((word.snapshot, word.is_remembered), (None, false));
+    let state = stage.link.state.get();
+    assert_eq!((state.snapshot, state.is_remembered), (None, false));
     // What the store itself says is not judged by it.
     stage.link.take(snapshot(Some("b")), &mut Pace::default());
     stage.link.disown(Some("c"));
-    assert!(stage.link.word.get().snapshot.is_some());
+    assert!(stage.link.state.get().snapshot.is_some());
 }

@@ -23,10 +23,10 @@ fn a_peer_that_joins_is_three_creates_in_order_without_a_look() {
         "+ route 10.244.4.0/24 via 10.244.4.0 dev flannel.1 onlink",
     ];
     assert_eq!(stage.changes(), joined);
-    assert!(stage.daemon.fast_path.is_drawn_on());
+    assert!(stage.daemon.fast_path.is_taken());
     stage.wait(Duration::from_secs(1));
     assert_eq!((stage.changes(), stage.readyz()), (vec![], vec![READY.to_owned()]));
-    assert!(!stage.daemon.fast_path.is_drawn_on(), "a look has followed");
+    assert!(!stage.daemon.fast_path.is_taken(), "a look has followed");
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn a_peer_that_cannot_be_reached_is_named_and_tried_again_and_the_node_stays_rea
     stage.kernel().refuses.clear();
     stage.wait(2 * FIRST_RETRY);
     assert_eq!((stage.changes(), stage.readyz()), (vec![format!("+ {route}")], vec![READY.to_owned()]));
-    assert_eq!(stage.rests_for(), SAFETY_LOOK);
+    assert_eq!(stage.rests_for(), SAFETY_INTERVAL);
 }
 
 #[test]

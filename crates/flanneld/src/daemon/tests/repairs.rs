@@ -138,7 +138,7 @@ fn a_node_that_cannot_be_wired_is_not_ready_and_has_no_subnet_file() {
     stage.kernel().refuses.clear();
     stage.wait(2 * FIRST_RETRY);
     assert!(stage.subnet_env().is_some());
-    assert_eq!((stage.readyz(), stage.rests_for()), (vec![READY.to_owned()], SAFETY_LOOK));
+    assert_eq!((stage.readyz(), stage.rests_for()), (vec![READY.to_owned()], SAFETY_INTERVAL));
 }
 
 #[test]

@@ -155,7 +155,7 @@ impl Stage {
             let Some(wake) = next else { return };
             let within = self.runtime.enter();
             let turn = self.daemon.turn(wake);
-            if !self.daemon.fast_path.is_drawn_on() {
+            if !self.daemon.fast_path.is_taken() {
                 self.daemon.write_files();
             }
             drop(within);
@@ -186,7 +186,7 @@ impl Stage {
     /// When the loop looks again by itself.
     pub fn rests_for(&self) -> Duration {
         let _within = self.runtime.enter();
-        self.daemon.next_look() - clock::now()
+        self.daemon.next_pass() - clock::now()
     }
 
     /// Sets the clock forward, past all that the store's thread waits for meanwhile.

@@ -30,7 +30,7 @@ fn a_first_start_builds_the_node_in_order_and_is_ready() {
                       FLANNEL_IPMASQ=true\n";
     assert_eq!(stage.subnet_env().as_deref(), Some(subnet_env));
     assert_eq!((stage.readyz(), stage.store.heard()), (vec![READY.to_owned()], Some(READY_IN_STORE)));
-    assert_eq!((stage.store.published(), stage.rests_for()), (0, SAFETY_LOOK));
+    assert_eq!((stage.store.published(), stage.rests_for()), (0, SAFETY_INTERVAL));
 }
 
 #[test]
