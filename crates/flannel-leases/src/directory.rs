@@ -77,7 +77,7 @@ impl Directory {
     /// Everything in a store: with no owner to tell it from, every lease is a peer's.
     pub fn list(dir: &Path) -> Result<Snapshot, StoreError> {
         let mut reading = Reading::default();
-        reading.look(dir, &Suspects::default())?;
+        reading.refresh(dir, &Suspects::default())?;
         Ok(snapshot(&reading, dir, ""))
     }
 
@@ -99,15 +99,15 @@ impl Directory {
         locked(dir, move |lock| fill(lock, &store, config.as_deref(), &leases))
     }
 
-    /// Has the files looked at and told of although there may be no notice. If another one has changed our lease back
-    /// since it was published, they say what they said at the last look: that is news all the same.
-    fn look_again(&mut self) {
+    /// Has the files read and a snapshot given although there may be no notice: if another one has changed our lease
+    /// back since it was published, they say what they said when they were read last.
+    fn read_again(&mut self) {
         self.told = 0;
-        self.suspects.look = true;
+        self.suspects.touched = true;
     }
 
-    /// Looks at the files once, with a watch on them from before.
-    fn look(&mut self) -> Result<(), StoreError> {
+    /// Reads the files once, with a watch on them from before.
+    fn read(&mut self) -> Result<(), StoreError> {
         if self.suspects.lost {
             self.notices = None;
         }
@@ -116,7 +116,7 @@ impl Directory {
             None => Notices::begin(&self.dir)?,
         };
         self.notices.insert(notices).follow_leases()?;
-        self.reading.look(&self.dir, &self.suspects)?;
+        self.reading.refresh(&self.dir, &self.suspects)?;
         self.suspects = Suspects::default();
         Ok(())
     }
@@ -140,7 +140,7 @@ impl LeaseStore for Directory {
         };
         self.queue.join(&self.dir, Box::new(job))?;
         match tokio::time::timeout(PATIENCE, answered).await {
-            Ok(Ok(settled)) => settled.inspect(|_| self.look_again()),
+            Ok(Ok(settled)) => settled.inspect(|_| self.read_again()),
             Ok(Err(_)) => Err(StoreError::NoAnswer(self.dir.clone())),
             Err(_) => Err(out_of_patience(&self.queue, &self.dir)),
         }
@@ -156,7 +156,7 @@ impl LeaseStore for Directory {
                 return Err(wrong);
             }
             // After an error the same reading is news again: it says that the store can be read.
-            self.look().inspect_err(|_| self.told = 0)?;
+            self.read().inspect_err(|_| self.told = 0)?;
             if self.told != self.reading.version {
                 self.told = self.reading.version;
                 return Ok(snapshot(&self.reading, &self.dir, &self.owner));
@@ -181,7 +181,7 @@ fn snapshot(reading: &Reading, dir: &Path, owner: &str) -> Snapshot {
 
 fn release(lock: &Lock, dir: &Path, owner: &str) -> Result<Arc<Lease>, StoreError> {
     let mut reading = Reading::default();
-    reading.look(dir, &Suspects::default())?;
+    reading.refresh(dir, &Suspects::default())?;
     let mut own: Vec<_> = reading.leases().filter(|lease| lease.owner == owner).cloned().collect();
     own.sort_by_key(|lease| lease.since);
     for lease in &own {

@@ -40,15 +40,15 @@ use table::Table;
 use tenure::Title;
 use watch::Watch;
 
-pub use crate::secret::Secret;
-pub use error::EtcdError;
+pub(crate) use error::EtcdError;
+pub use flannel_plan::secret::Secret;
 pub use txn::{Contents, StoredLease};
 
 const TTL: Duration = Duration::from_secs(86_400);
 // What a watch lost without a word is found by the next whole read.
 const READ_EVERY: Duration = Duration::from_secs(1800);
 // An idle daemon should hardly ever wake.
-const LOOK_AT_FILES_EVERY: Duration = Duration::from_secs(60);
+const CHECK_FILES_EVERY: Duration = Duration::from_secs(60);
 
 /// How etcd is reached, and where in it flannel's keys are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,8 +83,8 @@ pub struct Etcd {
     intruder: Option<Intruder>,
     watch: Option<Watch>,
     ttl: Duration,
-    look_at_files: Instant,
-    look_at_files_every: Duration,
+    check_files: Instant,
+    check_files_every: Duration,
     /// When to read everything again after the watch was cut.
     pause: Option<Instant>,
     /// When to read everything again although nothing happened.
@@ -106,15 +106,15 @@ impl Etcd {
             intruder: None,
             watch: None,
             ttl: TTL,
-            look_at_files: Instant::now() + LOOK_AT_FILES_EVERY,
-            look_at_files_every: LOOK_AT_FILES_EVERY,
+            check_files: Instant::now() + CHECK_FILES_EVERY,
+            check_files_every: CHECK_FILES_EVERY,
             pause: None,
             read_again: Instant::now(),
             told: None,
         })
     }
 
-    /// What etcd is known by before it has said a word.
+    /// What etcd is known by before it has answered.
     pub fn server(&self) -> Server {
         self.client.server()
     }
@@ -137,7 +137,7 @@ impl Etcd {
     /// For tests: new certificates are noticed sooner.
     #[doc(hidden)]
     pub fn looking_at_files_every(self, every: Duration) -> Self {
-        Self { look_at_files: Instant::now() + every, look_at_files_every: every, ..self }
+        Self { check_files: Instant::now() + every, check_files_every: every, ..self }
     }
 
     /// Reads everything, as it is at one moment.
@@ -167,7 +167,7 @@ impl Etcd {
         }
     }
 
-    /// Waits for news, or does what is due.
+    /// Waits for events, or does what is due.
     async fn wait(&mut self) -> Result<(), EtcdError> {
         let Some(watch) = &mut self.watch else {
             if self.pause.is_some() {
@@ -180,7 +180,7 @@ impl Etcd {
             return Ok(());
         };
         tokio::select! {
-            answer = watch.next() => self.hear(answer)?,
+            answer = watch.next() => self.take_watched(answer)?,
             () = until(self.keeper.due()) => self.keep_alive().await,
             () = until(Some(self.read_again)) => self.watch = None,
             () = until(self.table.forget_next()) => self.table.forget_old(),
@@ -188,8 +188,8 @@ impl Etcd {
                 self.intruder = None;
                 self.told = None;
             }
-            () = until(Some(self.look_at_files).filter(|_| self.client.uses_files())) => {
-                self.look_at_files = Instant::now() + self.look_at_files_every;
+            () = until(Some(self.check_files).filter(|_| self.client.uses_files())) => {
+                self.check_files = Instant::now() + self.check_files_every;
                 if self.client.follow_files() {
                     self.watch = None;
                 }
@@ -198,14 +198,14 @@ impl Etcd {
         Ok(())
     }
 
-    fn hear(&mut self, answer: watch::Heard) -> Result<(), EtcdError> {
+    fn take_watched(&mut self, answer: watch::Watched) -> Result<(), EtcdError> {
         match answer {
-            watch::Heard::Events(header, events) => {
+            watch::Watched::Events(header, events) => {
                 self.table.take_events(header, events);
                 self.follow_own();
             }
-            watch::Heard::ReadAgain => self.watch = None,
-            watch::Heard::Ended(ending) => self.listen_elsewhere(ending)?,
+            watch::Watched::Compacted => self.watch = None,
+            watch::Watched::Ended(ending) => self.listen_elsewhere(ending)?,
         }
         Ok(())
     }

@@ -91,15 +91,12 @@ pub struct Kubernetes {
     readiness: Option<watch::Sender<Option<NodeReadiness>>>,
     /// How long a node may be not ready before Kubernetes is told.
     patience: Duration,
-    /// How long a watch may say nothing.
     silence: Duration,
-    /// How new the first list must be.
     age: Age,
     tasks: JoinSet<()>,
     /// The last announcement that is on the node.
     published: Option<Announcement>,
     complaint: Complaint,
-    /// Who else writes on the node.
     rivalry: Rivalry,
     has_told: bool,
 }
@@ -152,7 +149,7 @@ impl Kubernetes {
     /// It is used only if this node's object is still the one that it was.
     #[must_use]
     pub fn remembering(self, before: &Snapshot) -> Self {
-        self.board.look().memory = Memory::of(before);
+        self.board.lock().memory = Memory::of(before);
         self
     }
 
@@ -162,7 +159,7 @@ impl Kubernetes {
         Self { age: Age::Newest, ..self }
     }
 
-    /// What the API server is known by before it has said a word.
+    /// What the API server is known by before it has answered.
     pub fn server(&self) -> Server {
         self.client.identity()
     }
@@ -218,7 +215,7 @@ impl Kubernetes {
 impl LeaseStore for Kubernetes {
     async fn publish(&mut self, announcement: &Announcement) -> Result<Lease, StoreError> {
         self.start();
-        self.net_conf.look();
+        self.net_conf.read();
         let published = self.put(announcement).await;
         if published.is_ok() {
             self.published = Some(announcement.clone());
@@ -229,17 +226,17 @@ impl LeaseStore for Kubernetes {
     }
 
     fn origin(&self) -> Option<Arc<str>> {
-        self.board.look().nodes.as_ref().and_then(Nodes::origin)
+        self.board.lock().nodes.as_ref().and_then(Nodes::origin)
     }
 
     async fn next(&mut self) -> Result<Snapshot, StoreError> {
         self.start();
         let mut is_new = !self.has_told;
         loop {
-            is_new |= self.net_conf.look();
+            is_new |= self.net_conf.read();
             {
                 let board = Arc::clone(&self.board);
-                let mut state = board.look();
+                let mut state = board.lock();
                 if let Some(trouble) = state.trouble.take() {
                     self.has_told = false;
                     return Err(trouble.into());

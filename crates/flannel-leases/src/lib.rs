@@ -12,7 +12,6 @@ pub mod kubernetes;
 mod proxy;
 mod readable;
 pub mod rival;
-mod secret;
 mod server;
 mod sorted;
 mod timing;
@@ -29,7 +28,6 @@ use flannel_plan::lease::{Announcement, Lease};
 
 pub use directory::Directory;
 pub use error::StoreError;
-pub use proxy::ProxyError;
 pub use rival::Rival;
 pub use server::Server;
 
@@ -53,7 +51,7 @@ pub trait LeaseStore {
         None
     }
 
-    /// Hears how this node is, whenever that changes: a store that keeps a word of it passes it on, from
+    /// Takes how this node is, whenever that changes: a store that keeps a condition of it passes it on, from
     /// [`LeaseStore::next`], for as long as it takes. Does not wait.
     fn tell(&mut self, _readiness: &Readiness) {}
 }

@@ -9,12 +9,11 @@ use std::str::FromStr;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use flannel_plan::secret::Secret;
 use http::Uri;
 use ipnet::IpNet;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-
-use crate::secret::Secret;
 
 /// No proxy says more before the way is open.
 const LONGEST_ANSWER: usize = 8 << 10;

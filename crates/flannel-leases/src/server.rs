@@ -1,4 +1,4 @@
-//! What a server is known by before it has said a word, so that what one said is never taken for another's.
+//! What a server is known by before it has answered, so that what one said is never taken for another's.
 
 use std::collections::BTreeSet;
 

@@ -37,6 +37,7 @@ pub mod pod_cidrs;
 pub mod quoted;
 pub mod report;
 pub mod rules;
+pub mod secret;
 pub mod snapshot_file;
 pub mod state;
 pub mod subnet_env;

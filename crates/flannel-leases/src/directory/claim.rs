@@ -21,11 +21,8 @@ use crate::StoreError;
 
 /// What a node wants of the store.
 pub(super) struct Claim {
-    /// The store.
     pub dir: PathBuf,
-    /// Who claims.
     pub owner: String,
-    /// What it says of itself.
     pub announcement: Announcement,
     /// The subnets that it had at some time: taken again if nobody has them.
     pub previous: ByFamily<IpNet>,
@@ -37,7 +34,7 @@ impl Claim {
     /// Claims or renews the lease.
     pub(super) fn settle(mut self, lock: &Lock) -> Result<Lease, StoreError> {
         let held = self.held_before();
-        self.reading.look(&self.dir, &Suspects::default())?;
+        self.reading.refresh(&self.dir, &Suspects::default())?;
         let config = self.reading.config().map_err(StoreError::NoConfig)?;
         let own = self.own_leases(config);
         let subnets = self.subnets(config, &own, &held)?;

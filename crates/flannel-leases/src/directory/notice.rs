@@ -1,6 +1,6 @@
 //! Notices that the store changed: inotify on the directory and on its leases.
 //!
-//! Takes the kernel's events and gives [`Suspects`]: what to look at again. It never says what happened.
+//! Takes the kernel's events and gives [`Suspects`]: what to read again. It never says what happened.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -12,14 +12,13 @@ use super::{CONFIG, LEASES, lease_file, leases_of};
 use crate::StoreError;
 use crate::readable::Readable;
 
-/// What may have changed since the last look, beyond what a file's stamp tells.
+/// What may have changed since the last reading, beyond what a file's stamp tells.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Suspects {
     /// Something may have changed at all.
-    pub look: bool,
+    pub touched: bool,
     /// Events were lost: no stamp is to be trusted.
     pub all: bool,
-    /// Lease files that were written to.
     pub leases: BTreeSet<Box<str>>,
     /// The directory itself went away: nothing will be noticed any more.
     pub lost: bool,
@@ -33,16 +32,16 @@ impl Suspects {
 
     fn note(&mut self, notice: Notice<'_>, directory: i32) {
         if notice.is_gone || notice.is_overflow() {
-            self.look = true;
+            self.touched = true;
             self.all = true;
             self.lost |= notice.watch == directory;
             return;
         }
         let Ok(name) = std::str::from_utf8(notice.name) else { return };
         if notice.watch == directory {
-            self.look |= name == CONFIG || name == LEASES;
+            self.touched |= name == CONFIG || name == LEASES;
         } else if lease_file::key(name).is_some() {
-            self.look = true;
+            self.touched = true;
             self.leases.insert(name.into());
         }
     }
@@ -66,7 +65,7 @@ impl Notices {
         Ok(Self { events, dir: dir.to_owned(), directory })
     }
 
-    /// Watches the leases too, as soon as they have a directory; to be called before every look, because
+    /// Watches the leases too, as soon as they have a directory; to be called before every reading, because
     /// that directory may be made, or replaced, at any time.
     pub(super) fn follow_leases(&self) -> Result<(), StoreError> {
         let path = leases_of(&self.dir);
@@ -76,9 +75,9 @@ impl Notices {
         }
     }
 
-    /// Waits until there is something to look at, and adds it to what is known already. A burst is one.
+    /// Waits until there is something to read, and adds it to what is known already. A burst is one.
     pub(super) async fn wait(&mut self, suspects: &mut Suspects) -> Result<(), StoreError> {
-        while !suspects.look {
+        while !suspects.touched {
             let read = self.events.read(|events| events.read(|notice| suspects.note(notice, self.directory)));
             read.await.map_err(|cause| StoreError::Watch { path: self.dir.clone(), cause })?;
         }
@@ -109,7 +108,7 @@ mod tests {
         }
         assert_eq!(noticed(&notices), Suspects::default());
         fs::create_dir(&leases).unwrap();
-        assert_eq!(noticed(&notices), Suspects { look: true, ..Suspects::default() });
+        assert_eq!(noticed(&notices), Suspects { touched: true, ..Suspects::default() });
         notices.follow_leases().unwrap();
         notices.follow_leases().unwrap();
         for name in [".unfinished", "README", ".10.244.1.0-24.json"] {
@@ -121,7 +120,7 @@ mod tests {
         }
         fs::rename(dir.join("config.json~"), dir.join(CONFIG)).unwrap();
         let named = BTreeSet::from(["a.json".into(), "b.json".into()]);
-        assert_eq!(noticed(&notices), Suspects { look: true, leases: named, ..Suspects::default() });
+        assert_eq!(noticed(&notices), Suspects { touched: true, leases: named, ..Suspects::default() });
         assert_eq!(noticed(&notices), Suspects::default());
     }
 }

@@ -1,4 +1,4 @@
-//! What the store's files say, kept between looks so that a look reads only what changed.
+//! What the store's files say, kept so that the next reading reads only what changed.
 //!
 //! Takes the directory and gives leases, config and faults. Garbage is not absence: a file that cannot be
 //! read any more says what it said last, for as long as it is there.
@@ -24,10 +24,10 @@ use crate::{Fault, StoreError};
 // Far above any real file: only there to keep a stray huge one out of memory.
 const MOST_BYTES: usize = 256 * 1024;
 
-/// What the store's files said at the last look.
+/// What the store's files said when they were read last.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reading {
-    /// Grows with every look that found something changed.
+    /// Grows with every change that was found.
     pub version: u64,
     net_conf: NetConf,
     leases: BTreeMap<Box<str>, Entry>,
@@ -53,13 +53,13 @@ impl Stamp {
 }
 
 impl Reading {
-    /// Looks again. What cannot be read is named; only a directory that cannot be listed is an error, and
+    /// Reads again. What cannot be read is named; only a directory that cannot be listed is an error, and
     /// then nothing is forgotten.
-    pub(super) fn look(&mut self, dir: &Path, suspects: &Suspects) -> Result<(), StoreError> {
+    pub(super) fn refresh(&mut self, dir: &Path, suspects: &Suspects) -> Result<(), StoreError> {
         let listing = self.list(dir)?;
         let mut before = std::mem::take(&mut self.leases);
         let faults_before = std::mem::take(&mut self.faults);
-        let mut changed = self.look_at_config(dir);
+        let mut changed = self.read_config(dir);
         let mut now = Vec::with_capacity(listing.len());
         for (name, stamp) in listing {
             let known = before.remove(&name);
@@ -119,7 +119,7 @@ impl Reading {
         lease
     }
 
-    fn look_at_config(&mut self, dir: &Path) -> bool {
+    fn read_config(&mut self, dir: &Path) -> bool {
         let file = dir.join(CONFIG);
         let text = match read_file(&file) {
             Ok(Some(text)) => Ok(text),

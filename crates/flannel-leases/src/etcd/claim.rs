@@ -65,7 +65,6 @@ pub(super) struct ClaimTxn {
     pub name: Box<str>,
     /// What must not have happened since the table was read.
     pub guard: Guard,
-    /// How long the key is to live.
     pub life: Life,
     /// Other keys of this node, and when they were changed last: deleted by the same transaction.
     pub surplus: Vec<(Box<str>, i64)>,

@@ -3,6 +3,7 @@
 //! Takes requests and gives answers or [`EtcdError`]. Logs once when no endpoint answers, and once when one does
 //! again. A call may have been carried out although its answer was lost: only calls that bear that are repeated.
 
+use flannel_plan::secret::Secret;
 use http::Uri;
 use prost::Message;
 use tokio::time::timeout;
@@ -16,7 +17,6 @@ use super::error::EtcdError;
 use super::messages::{AUTHENTICATE, AuthenticateRequest, AuthenticateResponse};
 use crate::Server;
 use crate::proxy::Proxies;
-use crate::secret::Secret;
 
 const LOG_IN: Call = Call { path: AUTHENTICATE, act: "log in", stays_open: false };
 
@@ -68,7 +68,7 @@ impl Client {
         if client.endpoints.is_empty() { Err(EtcdError::NoEndpoint) } else { Ok(client) }
     }
 
-    /// What etcd is known by before it has said a word.
+    /// What etcd is known by before it has answered.
     pub(super) fn server(&self) -> Server {
         Server::new(self.endpoints.iter().map(channel::named), self.tls_content.authorities())
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flannel_plan::quoted::quoted;
 
-use crate::ProxyError;
+use crate::proxy::ProxyError;
 
 /// An etcd that did not do what was asked of it.
 #[derive(Debug, thiserror::Error)]
@@ -16,30 +16,13 @@ pub enum EtcdError {
     NoEndpoint,
     /// An endpoint that cannot be one.
     #[error("{endpoint:?} is no etcd endpoint: {reason}: write http://HOST:PORT or https://HOST:PORT")]
-    Endpoint {
-        /// What was given.
-        endpoint: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Endpoint { endpoint: String, reason: String },
     /// A certificate or key that cannot be used.
     #[error("{} cannot be used as {role}: {reason}", path.display())]
-    TlsFile {
-        /// The file.
-        path: PathBuf,
-        /// The flag that names it.
-        role: &'static str,
-        /// What is wrong with it.
-        reason: String,
-    },
+    TlsFile { path: PathBuf, role: &'static str, reason: String },
     /// TLS cannot even begin.
     #[error("TLS cannot be spoken with {endpoint}: {reason}{}", way_out(endpoint, reason))]
-    Tls {
-        /// With whom.
-        endpoint: String,
-        /// What is wrong.
-        reason: String,
-    },
+    Tls { endpoint: String, reason: String },
     /// The way to an endpoint cannot be used.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
@@ -51,35 +34,16 @@ pub enum EtcdError {
     Away(Vec<(String, String)>),
     /// An endpoint answers, but not as asked.
     #[error("etcd at {endpoint} does not {act}: {}{}", quoted(.reason), way_out(endpoint, reason))]
-    Refused {
-        /// Who answered.
-        endpoint: String,
-        /// What was asked.
-        act: &'static str,
-        /// What it said.
-        reason: String,
-    },
+    Refused { endpoint: String, act: &'static str, reason: String },
     /// The user or the password is wrong.
     #[error(
         "etcd at {endpoint} does not let user {user:?} in: {}: correct --etcd-username or --etcd-password",
         quoted(.reason)
     )]
-    Login {
-        /// Who answered.
-        endpoint: String,
-        /// Who asked.
-        user: String,
-        /// What it said.
-        reason: String,
-    },
+    Login { endpoint: String, user: String, reason: String },
     /// Others were faster all the time.
     #[error("no lease was had in {waited:?}: others changed the same keys {times} times; trying again")]
-    Outraced {
-        /// How often.
-        times: usize,
-        /// How long we tried.
-        waited: Duration,
-    },
+    Outraced { times: usize, waited: Duration },
     /// Import would overwrite something.
     #[error(
         "{0} is there already, and says something else: delete it first, or choose another --etcd-prefix"

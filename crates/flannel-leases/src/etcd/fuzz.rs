@@ -10,7 +10,7 @@ use super::keys::Keys;
 use super::messages::{TxnResponse, WatchResponse};
 use super::table::Table;
 use super::txn::whole_read;
-use super::watch::{Heard, judged};
+use super::watch::{Watched, judged};
 
 /// Takes the bytes of a whole read and of what a watch tells then, and decides what this node would write.
 ///
@@ -22,7 +22,7 @@ pub fn table(read: &[u8], told: &[u8], random: u64) {
     let Ok(read) = whole_read(answer) else { return };
     table.take_read(read, Duration::from_secs(1), |_, _| false);
     if let Ok(answer) = WatchResponse::decode(told)
-        && let Heard::Events(header, events) = judged(Ok(Some(answer)), false)
+        && let Watched::Events(header, events) = judged(Ok(Some(answer)), false)
     {
         table.take_events(header, events);
     }

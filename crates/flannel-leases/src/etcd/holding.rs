@@ -27,7 +27,6 @@ const WAY_OUT: &str = "give each node a public address of its own (--iface, --pu
 /// Somebody who wrote this node's key while this node held it.
 pub(super) struct Intruder {
     pub rival: Rival,
-    /// Until when it is named.
     pub until: Instant,
 }
 

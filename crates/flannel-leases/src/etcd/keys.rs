@@ -3,7 +3,6 @@
 /// The keys below one prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Keys {
-    /// The net-conf.
     pub config: String,
     /// What the keys of all leases begin with, the slash included: Go leaves it out and so reads keys of others.
     pub subnets: String,

@@ -42,11 +42,9 @@ pub(super) struct Table {
     pub version: u64,
     /// The revision of the last whole read: what events say of older ones is known.
     pub revision: i64,
-    /// The newest word of etcd on itself.
     newest: Option<Header>,
     net_conf: NetConf,
     entries: BTreeMap<Box<str>, Entry>,
-    /// The leases of all of those.
     leases: Sorted,
 }
 
@@ -95,28 +93,28 @@ impl Table {
         let is_other_history = self.newest.is_some_and(|newest| is_other_history(&newest, &read.header));
         let forget_at = Instant::now() + memory;
         let mut before = std::mem::take(&mut self.entries);
-        let mut is_news = self.version == 0 || is_other_history;
+        let mut is_changed = self.version == 0 || is_other_history;
         for kv in read.leases {
             let Some(name) = self.keys.lease_name(&kv.key).map(|name| Box::from(&*name)) else { continue };
             let known = before.remove(&name);
             let entry = Entry::read(&name, &kv, known.as_ref());
-            is_news |= known.is_none_or(|known| known.says_other(&entry));
+            is_changed |= known.is_none_or(|known| known.says_other(&entry));
             self.entries.insert(name, entry);
         }
         for (name, mut entry) in before {
             let stays = (entry.remembered.is_some() || is_other_history) && !is_own(&name, &entry);
-            is_news |= !stays;
+            is_changed |= !stays;
             if stays && entry.lease.is_some() {
                 entry.remembered.get_or_insert(forget_at);
                 self.entries.insert(name, entry);
             }
         }
         self.leases = self.entries.values().filter_map(|entry| entry.lease.clone()).collect();
-        is_news |= self.take_config(read.config.as_ref()) | self.drop_refuted();
+        is_changed |= self.take_config(read.config.as_ref()) | self.drop_refuted();
         if is_other_history {
             self.warn_of_history(&read.header);
         }
-        self.version += u64::from(is_news);
+        self.version += u64::from(is_changed);
         self.revision = read.header.revision;
         self.newest = Some(read.header);
     }
@@ -126,12 +124,12 @@ impl Table {
         for event in events {
             let Some(kv) = event.kv.filter(|kv| kv.mod_revision > self.revision) else { continue };
             let is_gone = event.kind == DELETE;
-            let is_news = if kv.key == self.keys.config.as_bytes() {
+            let is_changed = if kv.key == self.keys.config.as_bytes() {
                 self.take_config(Some(&kv).filter(|_| !is_gone))
             } else {
                 self.take_lease(&kv, is_gone)
             };
-            self.version += u64::from(is_news);
+            self.version += u64::from(is_changed);
         }
         if let (Some(newest), Some(header)) = (&mut self.newest, header)
             && header.revision > newest.revision
@@ -152,9 +150,9 @@ impl Table {
         }
         let entry = Entry::read(&name, kv, known.as_ref());
         self.leases.replace(old, entry.lease.as_ref());
-        let is_news = known.is_none_or(|known| known.says_other(&entry));
+        let is_changed = known.is_none_or(|known| known.says_other(&entry));
         self.entries.insert(name, entry);
-        is_news | self.drop_refuted()
+        is_changed | self.drop_refuted()
     }
 
     fn take_config(&mut self, kv: Option<&KeyValue>) -> bool {

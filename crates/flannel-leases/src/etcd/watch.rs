@@ -22,17 +22,17 @@ const YOUNG: Duration = Duration::from_secs(1);
 pub(super) struct Watch {
     stream: Streaming<WatchResponse>,
     /// What has come but was not told yet.
-    waiting: Option<Heard>,
+    waiting: Option<Watched>,
     since: Instant,
 }
 
 /// What a watch has to tell.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum Watched {
     /// This has changed.
     Events(Option<Header>, Vec<Event>),
-    /// etcd has thrown away what we have not heard: only a whole read helps.
-    ReadAgain,
+    /// Revisions that were not watched are compacted: only a whole read helps.
+    Compacted,
     /// It has ended, for this reason.
     Ended(Ending),
 }
@@ -40,7 +40,6 @@ pub(super) enum Heard {
 /// Why a watch ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Ending {
-    /// In words.
     pub why: String,
     /// Whether etcd said so; else the connection broke.
     pub is_said: bool,
@@ -66,18 +65,18 @@ impl Watch {
         Ok(watch)
     }
 
-    /// The next news, and with it all that has come meanwhile. May be dropped at any moment.
-    pub(super) async fn next(&mut self) -> Heard {
-        let mut news = match self.answer().await {
-            Heard::Events(header, events) => (header, events),
+    /// The next events, and with them all that has come meanwhile. May be dropped at any moment.
+    pub(super) async fn next(&mut self) -> Watched {
+        let (mut header, mut events) = match self.answer().await {
+            Watched::Events(header, events) => (header, events),
             end => return end,
         };
         // Thousands of nodes that start together should cost one snapshot, not thousands.
         while let Some(answer) = at_once(self.stream.message()).await {
             match self.judged(answer) {
-                Heard::Events(header, events) => {
-                    news.0 = header.or(news.0);
-                    news.1.extend(events);
+                Watched::Events(newer, more) => {
+                    header = newer.or(header);
+                    events.extend(more);
                 }
                 end => {
                     self.waiting = Some(end);
@@ -85,10 +84,10 @@ impl Watch {
                 }
             }
         }
-        Heard::Events(news.0, news.1)
+        Watched::Events(header, events)
     }
 
-    async fn answer(&mut self) -> Heard {
+    async fn answer(&mut self) -> Watched {
         if let Some(waiting) = self.waiting.take() {
             return waiting;
         }
@@ -96,19 +95,19 @@ impl Watch {
         self.judged(answer)
     }
 
-    fn judged(&self, answer: Result<Option<WatchResponse>, Status>) -> Heard {
+    fn judged(&self, answer: Result<Option<WatchResponse>, Status>) -> Watched {
         judged(answer, self.since.elapsed() < YOUNG)
     }
 }
 
-pub(super) fn judged(answer: Result<Option<WatchResponse>, Status>, is_young: bool) -> Heard {
-    let cut = |why| Heard::Ended(Ending { why, is_said: false, is_young });
+pub(super) fn judged(answer: Result<Option<WatchResponse>, Status>, is_young: bool) -> Watched {
+    let cut = |why| Watched::Ended(Ending { why, is_said: false, is_young });
     match answer {
-        Ok(Some(answer)) if answer.compact_revision != 0 => Heard::ReadAgain,
+        Ok(Some(answer)) if answer.compact_revision != 0 => Watched::Compacted,
         Ok(Some(answer)) if answer.canceled => {
-            Heard::Ended(Ending { why: answer.cancel_reason, is_said: true, is_young })
+            Watched::Ended(Ending { why: answer.cancel_reason, is_said: true, is_young })
         }
-        Ok(Some(answer)) => Heard::Events(answer.header, answer.events),
+        Ok(Some(answer)) => Watched::Events(answer.header, answer.events),
         Ok(None) => cut("it ended".to_owned()),
         Err(status) => cut(said(&status)),
     }
@@ -131,11 +130,11 @@ mod tests {
     #[test]
     fn what_ends_a_watch_is_told_from_what_it_says() {
         let answer = WatchResponse::default();
-        assert_eq!(judged(Ok(Some(answer.clone())), false), Heard::Events(None, Vec::new()));
+        assert_eq!(judged(Ok(Some(answer.clone())), false), Watched::Events(None, Vec::new()));
         let compacted = WatchResponse { canceled: true, compact_revision: 7, ..answer.clone() };
-        assert_eq!(judged(Ok(Some(compacted)), true), Heard::ReadAgain);
+        assert_eq!(judged(Ok(Some(compacted)), true), Watched::Compacted);
         let ending =
-            |why: &str, is_said| Heard::Ended(Ending { why: why.to_owned(), is_said, is_young: true });
+            |why: &str, is_said| Watched::Ended(Ending { why: why.to_owned(), is_said, is_young: true });
         let cancelled = WatchResponse { canceled: true, cancel_reason: "no leader".to_owned(), ..answer };
         assert_eq!(judged(Ok(Some(cancelled)), true), ending("no leader", true));
         assert_eq!(judged(Ok(None), true), ending("it ended", false));

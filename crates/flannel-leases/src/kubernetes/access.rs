@@ -3,13 +3,13 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use flannel_plan::secret::Secret;
 use http::Uri;
 use http::uri::Scheme;
 
 use super::error::KubernetesError;
 use super::kubeconfig;
 use crate::proxy::{Proxies, Proxy};
-use crate::secret::Secret;
 
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 

@@ -6,7 +6,7 @@ use tokio::sync::watch;
 use tracing::{debug, info};
 
 use super::error::KubernetesError;
-use super::nodes::{Memory, News, Nodes, number};
+use super::nodes::{Memory, NodeChange, Nodes, number};
 use super::own::Own;
 use crate::in_force::replace;
 
@@ -60,7 +60,7 @@ impl Default for Board {
 }
 
 impl Board {
-    pub(super) fn look(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -75,31 +75,31 @@ impl Board {
     }
 
     /// Changes the nodes, and tells whoever listens.
-    pub(super) fn change(&self, change: impl FnOnce(&mut Nodes) -> News) -> News {
-        let mut state = self.look();
-        let Some(nodes) = &mut state.nodes else { return News::Nothing };
-        let news = change(nodes);
+    pub(super) fn change(&self, change: impl FnOnce(&mut Nodes) -> NodeChange) -> NodeChange {
+        let mut state = self.lock();
+        let Some(nodes) = &mut state.nodes else { return NodeChange::Nothing };
+        let came_of_it = change(nodes);
         let own = nodes.own.as_ref();
         let own = own.map(|own| OwnVersion { uid: own.uid.clone(), version: own.version.clone() });
         drop(state);
         self.own.send_if_modified(|seen| replace(seen, own.unwrap_or_default()));
-        if news == News::Changed {
+        if came_of_it == NodeChange::Changed {
             self.ring();
         }
-        news
+        came_of_it
     }
 
     /// Notes what this node's object says after we have changed it.
     pub(super) fn note_own(&self, own: Own) {
         self.change(|nodes| {
             nodes.note_own(own);
-            News::Changed
+            NodeChange::Changed
         });
     }
 
     /// Notes up to which version the nodes are known.
     pub(super) fn reach(&self, version: &str) {
-        let mut state = self.look();
+        let mut state = self.lock();
         state.version = Some(version.into());
         if state.fence.take_if(|fence| number(version) >= *fence).is_some() {
             drop(state);
@@ -107,7 +107,7 @@ impl Board {
         }
     }
 
-    /// Tells whoever listens to look again.
+    /// Tells whoever listens that a snapshot is due.
     pub(super) fn ring(&self) {
         self.changes.send_modify(|count| *count += 1);
     }
@@ -116,7 +116,7 @@ impl Board {
     pub(super) fn lose(&self, trouble: KubernetesError) {
         let words = trouble.to_string();
         debug!(error = %words, "the API server cannot be read; trying again");
-        let mut state = self.look();
+        let mut state = self.lock();
         if state.away.as_ref() != Some(&words) {
             state.away = Some(words);
             state.trouble = Some(trouble);
@@ -127,7 +127,7 @@ impl Board {
 
     /// Notes that the API server can be read.
     pub(super) fn regain(&self, server: &str) {
-        let mut state = self.look();
+        let mut state = self.lock();
         if state.away.take().is_some() {
             state.trouble = None;
             drop(state);

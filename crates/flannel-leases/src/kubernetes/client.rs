@@ -91,7 +91,7 @@ impl Client {
         self.access.server.to_string()
     }
 
-    /// What the server is known by before it has said a word.
+    /// What the server is known by before it has answered.
     pub(super) fn identity(&self) -> Server {
         Server::new([self.server()], connection::authorities(&self.access).as_bytes())
     }

@@ -10,7 +10,7 @@ use flannel_plan::pod_cidrs::PodCidrError;
 use flannel_plan::quoted::{line, quoted};
 use ipnet::IpNet;
 
-use crate::ProxyError;
+use crate::proxy::ProxyError;
 
 /// The Kubernetes API did not do what was asked of it.
 #[derive(Debug, thiserror::Error)]

@@ -19,7 +19,7 @@ use super::error::{CallFault, KubernetesError};
 use super::identity::Identity;
 use super::list::Age;
 use super::node::Node;
-use super::nodes::News;
+use super::nodes::NodeChange;
 use super::stream::Frames;
 use super::wire::{self, Event, Status};
 use crate::timing::{any_of, jittered};
@@ -55,7 +55,7 @@ pub(super) struct Bookmark {
     pub age: Age,
     /// Whether a watch has begun since the last trouble.
     has_begun: bool,
-    /// Whether anything was heard by it.
+    /// Whether it has given an event.
     has_moved: bool,
 }
 
@@ -146,7 +146,7 @@ impl Follower {
             frames.push(part.data_ref().map(|bytes| &**bytes).unwrap_or_default());
             let garbled = |cause: prost::DecodeError| self.client.garbled(act, &cause);
             while let Some(frame) = frames.next().map_err(garbled)? {
-                self.hear(frame, bookmark).await?;
+                self.take_event(frame, bookmark).await?;
                 bookmark.has_moved = true;
                 self.board.regain(&self.client.server());
             }
@@ -154,7 +154,7 @@ impl Follower {
     }
 
     /// Takes one event. The bookmark moves on only when all of it is known, so nothing is lost by an error.
-    async fn hear(&self, frame: Bytes, bookmark: &mut Bookmark) -> Result<(), KubernetesError> {
+    async fn take_event(&self, frame: Bytes, bookmark: &mut Bookmark) -> Result<(), KubernetesError> {
         let event = wire::decode_event(frame);
         let event = event.map_err(|cause| self.client.garbled("watch nodes", &cause))?;
         let node = match event {
@@ -170,7 +170,7 @@ impl Follower {
             }
             Event::Put(message) => {
                 let node = Node::metadata(message, &self.prefix);
-                if self.board.change(|nodes| nodes.put(node.clone())) == News::Incomplete {
+                if self.board.change(|nodes| nodes.put(node.clone())) == NodeChange::Incomplete {
                     self.read(&node.name).await?;
                 }
                 node

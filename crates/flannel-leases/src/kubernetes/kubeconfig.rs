@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use flannel_plan::secret::Secret;
 use yaml_rust2::{Yaml, YamlLoader};
 
 use super::access::{Access, Certificate, Credentials, Material, Server, Trust};
 use super::error::KubernetesError;
 use crate::proxy::Proxy;
-use crate::secret::Secret;
 
 /// Reads a kubeconfig; a URL that is given beside it stands for that of its cluster.
 pub(super) fn read(path: &Path, url: Option<&str>) -> Result<Access, KubernetesError> {

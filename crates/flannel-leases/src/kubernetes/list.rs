@@ -8,7 +8,7 @@ use super::client::{Call, METADATA_LIST, WHOLE};
 use super::error::KubernetesError;
 use super::follow::{Bookmark, Follower};
 use super::node::Node;
-use super::nodes::{News, Nodes, number};
+use super::nodes::{NodeChange, Nodes, number};
 use super::stream::ListReader;
 
 /// From here on, a list of whole nodes costs less than reading each.
@@ -52,7 +52,7 @@ impl Follower {
                 bookmark.age = Age::Newest;
             }
         })?;
-        let mut state = self.board.look();
+        let mut state = self.board.lock();
         state.is_whole = true;
         state.fence = match bookmark.age {
             Age::Any => fence,
@@ -70,7 +70,7 @@ impl Follower {
     async fn recognize(&self, bookmark: &mut Bookmark) -> Result<(), KubernetesError> {
         let name = self.identity.name(&self.client).await?;
         let must_be_recognized = {
-            let mut state = self.board.look();
+            let mut state = self.board.lock();
             let memory = std::mem::take(&mut state.memory);
             let nodes = state.nodes.get_or_insert_with(|| Nodes::new(name, self.prefix.clone(), memory));
             nodes.must_be_recognized()
@@ -82,7 +82,7 @@ impl Follower {
                 if let Some(version) = nodes.remembered_version() {
                     bookmark.age = Age::NotOlderThan(String::from(&*version));
                 }
-                News::Nothing
+                NodeChange::Nothing
             });
         }
         Ok(())
@@ -104,7 +104,7 @@ impl Follower {
             if nodes.know_subnets() {
                 form = METADATA_LIST;
             }
-            News::Nothing
+            NodeChange::Nothing
         });
         let (version, unknown) = self.list_as(form, age).await?;
         if unknown.len() > MANY {
@@ -127,7 +127,7 @@ impl Follower {
                 _ => Node::metadata(message, &self.prefix),
             };
             let name = node.name.clone();
-            if self.board.change(|nodes| quietly(nodes.put(node))) == News::Incomplete {
+            if self.board.change(|nodes| quietly(nodes.put(node))) == NodeChange::Incomplete {
                 unknown.push(name.clone());
             }
             listed.insert(name);
@@ -135,7 +135,7 @@ impl Follower {
         let version = self.read_list(&Call::get(ACT, age.path(), form), take).await?;
         self.board.change(|nodes| {
             nodes.retain(|name| listed.contains(name));
-            News::Nothing
+            NodeChange::Nothing
         });
         Ok((version, unknown))
     }
@@ -159,6 +159,6 @@ impl Follower {
 }
 
 /// A list is told of when it is whole.
-fn quietly(news: News) -> News {
-    if news == News::Changed { News::Nothing } else { news }
+fn quietly(change: NodeChange) -> NodeChange {
+    if change == NodeChange::Changed { NodeChange::Nothing } else { change }
 }

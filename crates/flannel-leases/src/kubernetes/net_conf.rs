@@ -13,8 +13,8 @@ use crate::Fault;
 use crate::in_force::NetConf;
 use crate::readable::Readable;
 
-/// How often to look at a file that cannot be watched.
-const LOOK_AGAIN: Duration = Duration::from_secs(5);
+/// How often to read a file that cannot be watched.
+const POLL_EVERY: Duration = Duration::from_secs(5);
 
 /// The net-conf in a file.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl NetConfFile {
     }
 
     /// Reads the file, and says whether anything is new.
-    pub(super) fn look(&mut self) -> bool {
+    pub(super) fn read(&mut self) -> bool {
         if self.watch.is_none() {
             self.watch = self.begin();
         }
@@ -66,7 +66,7 @@ impl NetConfFile {
             .ok()
     }
 
-    /// Waits until it is worth a look.
+    /// Waits until it is worth reading.
     pub(super) async fn noticed(&mut self) {
         while let Some(watch) = &mut self.watch {
             match watch.read(FileWatch::read).await {
@@ -75,7 +75,7 @@ impl NetConfFile {
                 Err(_) => self.watch = None,
             }
         }
-        sleep(LOOK_AGAIN).await;
+        sleep(POLL_EVERY).await;
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(20), net_conf.noticed())
             .await
             .expect("it should be noticed");
-        net_conf.look()
+        net_conf.read()
     }
 
     #[tokio::test]
@@ -103,7 +103,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("net-conf.json");
         let mut net_conf = NetConfFile::new(path.clone());
-        assert!(net_conf.look());
+        assert!(net_conf.read());
         let missing = net_conf.config().unwrap_err().to_string();
         assert!(missing.contains("net-conf.json cannot be read: No such file"), "{missing}");
         assert_eq!(net_conf.fault(), None);
@@ -121,6 +121,6 @@ mod tests {
         fs::remove_file(&path).unwrap();
         assert!(noticed(&mut net_conf).await);
         assert_eq!(net_conf.config().unwrap().families(), [Family::V6]);
-        assert!(net_conf.fault().is_some() && !net_conf.look());
+        assert!(net_conf.fault().is_some() && !net_conf.read());
     }
 }

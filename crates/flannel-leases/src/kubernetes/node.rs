@@ -16,7 +16,6 @@ pub(super) struct Node {
     pub version: String,
     /// When it was made, in seconds since 1970.
     pub since: u64,
-    /// Our annotations.
     pub annotations: BTreeMap<String, String>,
     /// Its subnets; none if only its metadata is known.
     pub pod_cidrs: Option<PodCidrs>,

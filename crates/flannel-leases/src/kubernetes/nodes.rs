@@ -18,9 +18,9 @@ use crate::in_force::replace;
 use crate::sorted::Sorted;
 use crate::{Fault, Snapshot};
 
-/// What came of news about a node.
+/// What a Node object that arrived changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum NodeChange {
     /// Nothing that anybody waits for.
     Nothing,
     /// A lease, or this node, has changed.
@@ -39,7 +39,6 @@ pub(super) struct Nodes {
     /// This node, if there is an object of its name.
     pub own: Option<Own>,
     others: BTreeMap<Box<str>, Known>,
-    /// The leases of all of those.
     peers: Sorted,
 }
 
@@ -128,14 +127,14 @@ impl Nodes {
     }
 
     /// Takes what is said of one node now.
-    pub(super) fn put(&mut self, node: Node) -> News {
+    pub(super) fn put(&mut self, node: Node) -> NodeChange {
         if node.name == self.own_name {
             return self.put_own(node);
         }
         let is_managed = annotations::is_managed(&node.annotations, &self.prefix);
         let known = self.others.get(node.name.as_str()).filter(|known| known.uid.as_ref() == node.uid);
         if known.is_some_and(|known| number(&node.version) < known.version) {
-            return News::Nothing;
+            return NodeChange::Nothing;
         }
         let subnets_are_known = known.is_some_and(|known| !known.subnets.is_empty());
         let subnets = match &node.pod_cidrs {
@@ -143,24 +142,26 @@ impl Nodes {
             None if subnets_are_known || !is_managed => None,
             None => match self.remembered.subnets.remove(&(node.name.as_str().into(), node.since)) {
                 Some(subnets) => Some(Ok(subnets)),
-                None if node.may_have_subnets => return News::Incomplete,
+                None if node.may_have_subnets => return NodeChange::Incomplete,
                 None => None,
             },
         };
         self.put_other(&node, subnets)
     }
 
-    fn put_own(&mut self, node: Node) -> News {
+    fn put_own(&mut self, node: Node) -> NodeChange {
         let known = self.own.as_ref().filter(|own| own.uid == node.uid);
         if node.pod_cidrs.is_none() && known.is_none_or(|own| !own.has_subnets() && node.may_have_subnets) {
-            return News::Incomplete;
+            return NodeChange::Incomplete;
         }
         match &mut self.own {
-            Some(own) if own.uid == node.uid && number(&node.version) < number(&own.version) => News::Nothing,
+            Some(own) if own.uid == node.uid && number(&node.version) < number(&own.version) => {
+                NodeChange::Nothing
+            }
             Some(own) if own.uid == node.uid => own.update(node, &self.prefix),
             own => {
                 *own = Some(Own::new(node, &self.prefix));
-                News::Changed
+                NodeChange::Changed
             }
         }
     }
@@ -173,7 +174,7 @@ impl Nodes {
         }
     }
 
-    fn put_other(&mut self, node: &Node, subnets: Option<Result<ByFamily<IpNet>, String>>) -> News {
+    fn put_other(&mut self, node: &Node, subnets: Option<Result<ByFamily<IpNet>, String>>) -> NodeChange {
         let known = self.others.entry(node.name.as_str().into()).or_default();
         let before = known.lease.clone();
         let mut changed = false;
@@ -213,11 +214,11 @@ impl Nodes {
             }
         };
         self.peers.replace(before.as_ref(), known.lease.as_ref());
-        if changed { News::Changed } else { News::Nothing }
+        if changed { NodeChange::Changed } else { NodeChange::Nothing }
     }
 
     /// Takes that a node is gone. If another one of its name is known, it was read before this came.
-    pub(super) fn remove(&mut self, node: &Node) -> News {
+    pub(super) fn remove(&mut self, node: &Node) -> NodeChange {
         let changed = if node.name == self.own_name {
             self.own.take_if(|own| own.uid == node.uid).is_some()
         } else if self.others.get(node.name.as_str()).is_some_and(|known| known.uid.as_ref() == node.uid) {
@@ -227,7 +228,7 @@ impl Nodes {
         } else {
             false
         };
-        if changed { News::Changed } else { News::Nothing }
+        if changed { NodeChange::Changed } else { NodeChange::Nothing }
     }
 
     /// Takes that there are no other nodes than those: a whole list is the proof.

@@ -12,7 +12,7 @@ use flannel_plan::pod_cidrs::{self, PodCidrError};
 use ipnet::IpNet;
 
 use super::node::Node;
-use super::nodes::{News, fault};
+use super::nodes::{NodeChange, fault};
 use crate::Fault;
 
 /// This node's own Node object.
@@ -65,7 +65,7 @@ impl Own {
     }
 
     /// Takes what is said of the same node now.
-    pub(super) fn update(&mut self, node: Node, prefix: &AnnotationPrefix) -> News {
+    pub(super) fn update(&mut self, node: Node, prefix: &AnnotationPrefix) -> NodeChange {
         let before = Self { version: node.version.clone(), ..self.clone() };
         self.version = node.version;
         if let Some(cidrs) = node.pod_cidrs {
@@ -77,7 +77,7 @@ impl Own {
         keep(&mut self.overwrite, read, &mut self.faults);
         keep(&mut self.public, annotations::node_addresses(&self.annotations, prefix), &mut self.faults);
         keep(&mut self.readable, annotations::from_annotations(&self.annotations, prefix), &mut self.faults);
-        if *self == before { News::Nothing } else { News::Changed }
+        if *self == before { NodeChange::Nothing } else { NodeChange::Changed }
     }
 
     /// Where its annotations tell other nodes to send to.

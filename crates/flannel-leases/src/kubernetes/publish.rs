@@ -89,7 +89,7 @@ impl Kubernetes {
     async fn is_answered(&self, wanted: &Announcement) -> bool {
         let mut own = self.board.listen_to_own();
         let is_changed = || {
-            let state = self.board.look();
+            let state = self.board.lock();
             let own = state.nodes.as_ref().and_then(|nodes| nodes.own.as_ref());
             own.is_some_and(|own| !own.missing(wanted, &self.prefix).is_empty())
         };
@@ -104,7 +104,7 @@ impl Kubernetes {
             _ => error,
         })?;
         let node = Node::whole(found, &self.prefix);
-        let state = self.board.look();
+        let state = self.board.lock();
         let known = state.nodes.as_ref().and_then(|nodes| nodes.own.clone());
         Ok(match known.filter(|known| known.uid == node.uid) {
             Some(mut known) => {
@@ -137,7 +137,7 @@ impl Kubernetes {
         if let Some(words) = event::exhaustion(&self.client, node).await {
             return NoPodCidr::Exhausted(words);
         }
-        let state = self.board.look();
+        let state = self.board.lock();
         if state.nodes.as_ref().is_some_and(super::nodes::Nodes::any_has_subnet) {
             NoPodCidr::OthersHave
         } else {

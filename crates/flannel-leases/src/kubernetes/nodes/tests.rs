@@ -46,17 +46,17 @@ fn leases(nodes: &Nodes) -> Vec<Lease> {
 #[test]
 fn metadata_is_enough_for_a_node_that_was_read_whole() {
     let mut nodes = nodes();
-    assert_eq!(nodes.put(metadata("a", "1", 1)), News::Incomplete);
-    assert_eq!(nodes.put(whole("a", "1", 1)), News::Changed);
-    assert_eq!(nodes.put(metadata("a", "1", 1)), News::Nothing);
+    assert_eq!(nodes.put(metadata("a", "1", 1)), NodeChange::Incomplete);
+    assert_eq!(nodes.put(whole("a", "1", 1)), NodeChange::Changed);
+    assert_eq!(nodes.put(metadata("a", "1", 1)), NodeChange::Nothing);
     assert_eq!(leases(&nodes), [lease("a", 1)]);
     let before = nodes.peers();
-    assert_eq!(nodes.put(metadata("a", "1", 2)), News::Changed);
+    assert_eq!(nodes.put(metadata("a", "1", 2)), NodeChange::Changed);
     assert_eq!(leases(&nodes), [Lease { announcement: announcement(2), ..lease("a", 1) }]);
-    assert_eq!(nodes.put(whole("b", "2", 3)), News::Changed);
+    assert_eq!(nodes.put(whole("b", "2", 3)), NodeChange::Changed);
     assert!(!Arc::ptr_eq(&before[0], &nodes.peers()[0]));
     let gone = metadata("a", "1", 2);
-    assert_eq!((nodes.remove(&gone), nodes.remove(&gone)), (News::Changed, News::Nothing));
+    assert_eq!((nodes.remove(&gone), nodes.remove(&gone)), (NodeChange::Changed, NodeChange::Nothing));
     assert_eq!(leases(&nodes), [lease("b", 3)]);
 }
 
@@ -64,26 +64,29 @@ fn metadata_is_enough_for_a_node_that_was_read_whole() {
 fn a_node_that_never_got_a_subnet_is_not_read_whole_for_its_heartbeats() {
     let mut nodes = nodes();
     let without = |name: &str| Node { may_have_subnets: false, ..metadata(name, "1", 1) };
-    assert_eq!((nodes.put(without("a")), nodes.put(without("a"))), (News::Nothing, News::Nothing));
-    assert_eq!(nodes.put(metadata("a", "1", 1)), News::Incomplete);
+    assert_eq!(
+        (nodes.put(without("a")), nodes.put(without("a"))),
+        (NodeChange::Nothing, NodeChange::Nothing)
+    );
+    assert_eq!(nodes.put(metadata("a", "1", 1)), NodeChange::Incomplete);
     // This node itself is read once, and then when it has got one.
-    assert_eq!(nodes.put(without("own")), News::Incomplete);
+    assert_eq!(nodes.put(without("own")), NodeChange::Incomplete);
     let none = Some(PodCidrs::default());
-    assert_eq!(nodes.put(Node { pod_cidrs: none, ..without("own") }), News::Changed);
-    assert_eq!(nodes.put(without("own")), News::Nothing);
-    assert_eq!(nodes.put(metadata("own", "1", 1)), News::Incomplete);
+    assert_eq!(nodes.put(Node { pod_cidrs: none, ..without("own") }), NodeChange::Changed);
+    assert_eq!(nodes.put(without("own")), NodeChange::Nothing);
+    assert_eq!(nodes.put(metadata("own", "1", 1)), NodeChange::Incomplete);
 }
 
 #[test]
 fn a_node_without_flannel_is_nobodys_business() {
     let mut nodes = nodes();
     let foreign = || Node { annotations: BTreeMap::new(), ..metadata("a", "1", 1) };
-    assert_eq!(nodes.put(foreign()), News::Nothing);
+    assert_eq!(nodes.put(foreign()), NodeChange::Nothing);
     // It joins later: only then it has to be read.
-    assert_eq!(nodes.put(metadata("a", "1", 1)), News::Incomplete);
-    assert_eq!(nodes.put(whole("a", "1", 1)), News::Changed);
+    assert_eq!(nodes.put(metadata("a", "1", 1)), NodeChange::Incomplete);
+    assert_eq!(nodes.put(whole("a", "1", 1)), NodeChange::Changed);
     // It leaves: that is a proof.
-    assert_eq!(nodes.put(foreign()), News::Changed);
+    assert_eq!(nodes.put(foreign()), NodeChange::Changed);
     assert_eq!(leases(&nodes), []);
 }
 
@@ -91,12 +94,12 @@ fn a_node_without_flannel_is_nobodys_business() {
 fn a_node_that_is_made_anew_is_read_anew_and_stays_what_it_was_until_then() {
     let mut nodes = nodes();
     nodes.put(whole("a", "1", 1));
-    assert_eq!(nodes.put(metadata("a", "2", 1)), News::Incomplete);
+    assert_eq!(nodes.put(metadata("a", "2", 1)), NodeChange::Incomplete);
     assert_eq!(leases(&nodes), [lease("a", 1)]);
-    assert_eq!(nodes.put(whole("a", "2", 9)), News::Changed);
+    assert_eq!(nodes.put(whole("a", "2", 9)), NodeChange::Changed);
     assert_eq!(leases(&nodes), [lease("a", 9)]);
     // Without our annotations there is nothing left of the old one.
-    assert_eq!(nodes.put(Node { annotations: BTreeMap::new(), ..whole("a", "3", 1) }), News::Changed);
+    assert_eq!(nodes.put(Node { annotations: BTreeMap::new(), ..whole("a", "3", 1) }), NodeChange::Changed);
     assert_eq!(leases(&nodes), []);
 }
 
@@ -106,18 +109,18 @@ fn what_cannot_be_read_is_a_fault_and_what_was_said_before_stays() {
     nodes.put(whole("a", "1", 1));
     let mut spoilt = metadata("a", "1", 1);
     spoilt.annotations.insert(AnnotationPrefix::default().key("public-ip"), "here".to_owned());
-    assert_eq!((nodes.put(spoilt.clone()), nodes.put(spoilt)), (News::Changed, News::Nothing));
+    assert_eq!((nodes.put(spoilt.clone()), nodes.put(spoilt)), (NodeChange::Changed, NodeChange::Nothing));
     assert_eq!(leases(&nodes), [lease("a", 1)]);
     let faults: Vec<_> = nodes.faults().map(|fault| fault.to_string()).collect();
     let expected = "node a cannot be read: annotation flannel.alpha.coreos.com/public-ip is \"here\", expected an \
                     IPv4 address";
     assert_eq!(faults, [expected]);
-    assert_eq!(nodes.put(metadata("a", "1", 1)), News::Changed);
+    assert_eq!(nodes.put(metadata("a", "1", 1)), NodeChange::Changed);
     assert_eq!(nodes.faults().count(), 0);
     let mut three = whole("b", "2", 2);
     three.pod_cidrs =
         Some(PodCidrs { first: String::new(), all: vec!["10.0.0.0/24".into(), "10.1.0.0/24".into()] });
-    assert_eq!(nodes.put(three), News::Changed);
+    assert_eq!(nodes.put(three), NodeChange::Changed);
     assert_eq!((leases(&nodes), nodes.faults().count()), (vec![lease("a", 1)], 1));
 }
 
@@ -140,35 +143,35 @@ fn subnets_that_are_remembered_need_not_be_read_unless_the_node_is_another_one()
     let subnets = BTreeMap::from([remembered("a", 1), remembered("b", 2)]);
     let memory = Memory { subnets, ..Memory::default() };
     let mut nodes = Nodes::new("own", AnnotationPrefix::default(), memory);
-    assert_eq!(nodes.put(metadata("a", "1", 1)), News::Changed);
-    assert_eq!(nodes.put(Node { since: 8, ..metadata("b", "2", 2) }), News::Incomplete);
+    assert_eq!(nodes.put(metadata("a", "1", 1)), NodeChange::Changed);
+    assert_eq!(nodes.put(Node { since: 8, ..metadata("b", "2", 2) }), NodeChange::Incomplete);
     assert_eq!(leases(&nodes), [lease("a", 1)]);
     nodes.retain(|_| true);
-    assert_eq!(nodes.put(metadata("b", "2", 2)), News::Incomplete);
+    assert_eq!(nodes.put(metadata("b", "2", 2)), NodeChange::Incomplete);
 }
 
 #[test]
 fn what_was_read_is_not_undone_by_what_the_watch_tells_of_the_time_before() {
     let mut nodes = nodes();
     let at = |version: &str, node: Node| Node { version: version.to_owned(), ..node };
-    assert_eq!(nodes.put(at("12", whole("a", "2", 2))), News::Changed);
-    assert_eq!(nodes.put(at("11", metadata("a", "2", 1))), News::Nothing);
-    assert_eq!(nodes.remove(&at("10", metadata("a", "1", 1))), News::Nothing);
+    assert_eq!(nodes.put(at("12", whole("a", "2", 2))), NodeChange::Changed);
+    assert_eq!(nodes.put(at("11", metadata("a", "2", 1))), NodeChange::Nothing);
+    assert_eq!(nodes.remove(&at("10", metadata("a", "1", 1))), NodeChange::Nothing);
     assert_eq!(leases(&nodes), [lease("a", 2)]);
     nodes.begin_list();
-    assert_eq!(nodes.put(at("5", metadata("a", "2", 1))), News::Changed);
+    assert_eq!(nodes.put(at("5", metadata("a", "2", 1))), NodeChange::Changed);
 }
 
 #[test]
 fn an_old_word_about_this_node_does_not_undo_what_we_wrote_since() {
     let mut nodes = nodes();
     let at = |version: &str, n| Node { version: version.to_owned(), ..whole("own", "1", n) };
-    assert_eq!(nodes.put(at("10", 1)), News::Changed);
-    assert_eq!(nodes.put(at("9", 2)), News::Nothing);
-    assert_eq!(nodes.put(at("11", 2)), News::Changed);
+    assert_eq!(nodes.put(at("10", 1)), NodeChange::Changed);
+    assert_eq!(nodes.put(at("9", 2)), NodeChange::Nothing);
+    assert_eq!(nodes.put(at("11", 2)), NodeChange::Changed);
     // A list after the store of the API server went back in time is believed.
     nodes.begin_list();
-    assert_eq!(nodes.put(at("5", 1)), News::Changed);
+    assert_eq!(nodes.put(at("5", 1)), NodeChange::Changed);
     let own = nodes.own.as_ref().unwrap().lease(None, None, &AnnotationPrefix::default());
     assert_eq!(own.lease.as_deref(), Some(&lease("own", 1)));
 }

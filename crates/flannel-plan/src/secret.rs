@@ -1,4 +1,5 @@
 //! A text that is never shown: takes a password, a token or a key, and gives it only to whoever asks for it by name.
+//! It is neither displayed nor serialised, so no report, snapshot or log can hold it.
 
 use std::fmt;
 
