@@ -30,7 +30,7 @@ pub enum Sandbox {
 
 /// Opens the namespace, which must be there: for ADD and CHECK.
 pub fn open(path: &Path) -> Result<File, CniError> {
-    look(path).map_err(|fault| fault.error(path))
+    open_netns(path).map_err(|fault| fault.error(path))
 }
 
 /// Looks for the namespace, which may be gone: for DEL.
@@ -38,7 +38,7 @@ pub fn open(path: &Path) -> Result<File, CniError> {
 /// A regular file is what a namespace leaves behind when it is unmounted and not removed.
 pub fn find(path: Option<&Path>) -> Result<Sandbox, CniError> {
     let Some(path) = path else { return Ok(Sandbox::Gone) };
-    match look(path) {
+    match open_netns(path) {
         Ok(file) => Ok(Sandbox::Open(file)),
         Err(Fault::Stat(errno)) if ABSENT.contains(&errno) => Ok(Sandbox::Gone),
         Err(Fault::Magic(_)) if fs::metadata(path).is_ok_and(|found| found.is_file()) => Ok(Sandbox::Gone),
@@ -81,7 +81,7 @@ impl Fault {
     }
 }
 
-fn look(path: &Path) -> Result<File, Fault> {
+fn open_netns(path: &Path) -> Result<File, Fault> {
     let found = rustix::fs::statfs(path).map_err(Fault::Stat)?;
     // Looked at before it is opened: that may wait for ever, or do something, with a file of another kind.
     match u64::try_from(found.f_type).unwrap_or(0) {

@@ -7,14 +7,14 @@ use flannel_cni::request::Command;
 use flannel_cni::version::Version;
 use serde_json::{Value, json};
 
-use crate::place::{NETWORK, Place, files, owned_by};
+use crate::node::{NETWORK, Node, files, owned_by};
 
 fn one() -> Value {
     json!({ "ranges": [[{ "subnet": "10.1.2.0/24" }]] })
 }
 
-fn newest(place: &Place, ipam: &Value) -> Value {
-    place.config(Version::NEWEST, ipam)
+fn newest(node: &Node, ipam: &Value) -> Value {
+    node.config(Version::NEWEST, ipam)
 }
 
 fn expected(version: Version) -> Value {
@@ -47,10 +47,10 @@ fn expected(version: Version) -> Value {
 #[test]
 fn addresses_are_given_and_freed_in_every_version() {
     for version in Version::ALL {
-        let place = Place::new();
-        let resolv_conf = place.data.path().join("resolv.conf");
+        let node = Node::new();
+        let resolv_conf = node.data.path().join("resolv.conf");
         fs::write(&resolv_conf, "nameserver 192.0.2.3").unwrap();
-        let config = place.config(
+        let config = node.config(
             version,
             &json!({
                 "resolvConf": resolv_conf,
@@ -61,59 +61,59 @@ fn addresses_are_given_and_freed_in_every_version() {
                 ],
             }),
         );
-        let request = place.request(Command::Add, "dummy", &config);
-        let result = host_local::add(&place.machine, &request).unwrap();
+        let request = node.request(Command::Add, "dummy", &config);
+        let result = host_local::add(&node.machine, &request).unwrap();
         assert_eq!(result.to_json(version).unwrap(), expected(version));
         let last = [("last_reserved_ip.0", "10.1.2.2"), ("last_reserved_ip.1", "2001:db8:1::2")];
         let owner = "dummy\r\neth0";
         let taken = [("10.1.2.2", owner), ("2001:db8:1::2", owner), last[0], last[1]];
-        assert_eq!(place.files(), files(taken));
-        place.del("dummy", &config).unwrap();
-        assert_eq!(place.files(), files(last));
+        assert_eq!(node.files(), files(taken));
+        node.del("dummy", &config).unwrap();
+        assert_eq!(node.files(), files(last));
     }
 }
 
 #[test]
 fn an_interface_of_a_container_is_an_owner_of_its_own() {
-    let place = Place::new();
-    let config = newest(&place, &one());
-    let mut second = place.request(Command::Add, "dummy", &config);
+    let node = Node::new();
+    let config = newest(&node, &one());
+    let mut second = node.request(Command::Add, "dummy", &config);
     second.ifname = "eth1".into();
-    assert_eq!(place.add("dummy", &config), Ok(vec!["10.1.2.2/24".into()]));
-    assert_eq!(place.add_request(&second), Ok(vec!["10.1.2.3/24".into()]));
-    place.del("dummy", &config).unwrap();
-    assert_eq!(place.reservations(), [("10.1.2.3".into(), "dummy\r\neth1".into())]);
-    host_local::del(&place.machine, &second).unwrap();
-    assert_eq!(place.reservations(), []);
+    assert_eq!(node.add("dummy", &config), Ok(vec!["10.1.2.2/24".into()]));
+    assert_eq!(node.add_request(&second), Ok(vec!["10.1.2.3/24".into()]));
+    node.del("dummy", &config).unwrap();
+    assert_eq!(node.reservations(), [("10.1.2.3".into(), "dummy\r\neth1".into())]);
+    host_local::del(&node.machine, &second).unwrap();
+    assert_eq!(node.reservations(), []);
 }
 
 #[test]
 fn a_network_keeps_its_reservations_apart_from_others() {
-    let place = Place::new();
-    let (first, mut second) = (newest(&place, &one()), newest(&place, &one()));
+    let node = Node::new();
+    let (first, mut second) = (newest(&node, &one()), newest(&node, &one()));
     second["name"] = json!("mynet1");
-    assert_eq!(place.add("dummy", &first), Ok(vec!["10.1.2.2/24".into()]));
-    assert_eq!(place.add("dummy", &second), Ok(vec!["10.1.2.2/24".into()]));
-    place.del("dummy", &first).unwrap();
-    assert_eq!(place.reservations(), []);
-    assert_eq!(fs::read(place.data.path().join("mynet1/10.1.2.2")).unwrap(), b"dummy\r\neth0");
+    assert_eq!(node.add("dummy", &first), Ok(vec!["10.1.2.2/24".into()]));
+    assert_eq!(node.add("dummy", &second), Ok(vec!["10.1.2.2/24".into()]));
+    node.del("dummy", &first).unwrap();
+    assert_eq!(node.reservations(), []);
+    assert_eq!(fs::read(node.data.path().join("mynet1/10.1.2.2")).unwrap(), b"dummy\r\neth0");
 }
 
 #[test]
 fn a_container_gets_no_second_address_until_it_gave_the_first_back() {
     for version in Version::ALL {
-        let place = Place::new();
-        let config = place.config(version, &one());
+        let node = Node::new();
+        let config = node.config(version, &one());
         let duplicate = "failed to allocate for range 0: 10.1.2.2 has been allocated to dummy, duplicate \
                          allocation is not allowed";
-        assert_eq!(place.add("dummy", &config), Ok(vec!["10.1.2.2/24".into()]));
-        assert_eq!(place.add("dummy", &config), Err(duplicate.into()));
-        assert_eq!(place.add("dummy1", &config), Ok(vec!["10.1.2.3/24".into()]));
-        assert_eq!(place.add("dummy", &config), Err(duplicate.into()));
-        place.del("dummy", &config).unwrap();
-        assert_eq!(place.add("dummy", &config), Ok(vec!["10.1.2.4/24".into()]));
+        assert_eq!(node.add("dummy", &config), Ok(vec!["10.1.2.2/24".into()]));
+        assert_eq!(node.add("dummy", &config), Err(duplicate.into()));
+        assert_eq!(node.add("dummy1", &config), Ok(vec!["10.1.2.3/24".into()]));
+        assert_eq!(node.add("dummy", &config), Err(duplicate.into()));
+        node.del("dummy", &config).unwrap();
+        assert_eq!(node.add("dummy", &config), Ok(vec!["10.1.2.4/24".into()]));
         assert_eq!(
-            place.reservations(),
+            node.reservations(),
             [("10.1.2.3".into(), owned_by("dummy1")), ("10.1.2.4".into(), owned_by("dummy"))]
         );
     }
@@ -121,119 +121,119 @@ fn a_container_gets_no_second_address_until_it_gave_the_first_back() {
 
 #[test]
 fn a_second_add_with_a_wish_is_refused_too() {
-    let place = Place::new();
-    let config = newest(&place, &one());
-    place.add("dummy", &config).unwrap();
-    let mut request = place.request(Command::Add, "dummy", &config);
+    let node = Node::new();
+    let config = newest(&node, &one());
+    node.add("dummy", &config).unwrap();
+    let mut request = node.request(Command::Add, "dummy", &config);
     for (wish, words) in [
         ("10.1.2.9", "10.1.2.2 has been allocated to dummy, duplicate allocation is not allowed"),
         ("10.1.2.2", "requested IP address 10.1.2.2 is not available in range set 10.1.2.1-10.1.2.254"),
         ("10.1.2.1", "requested ip 10.1.2.1 is subnet's gateway"),
     ] {
         request.args = format!("IP={wish}");
-        let refused = place.add_request(&request).unwrap_err().msg;
+        let refused = node.add_request(&request).unwrap_err().msg;
         assert_eq!(refused, format!("failed to allocate for range 0: {words}"));
     }
-    assert_eq!(place.reservations(), [("10.1.2.2".into(), owned_by("dummy"))]);
+    assert_eq!(node.reservations(), [("10.1.2.2".into(), owned_by("dummy"))]);
 }
 
 #[test]
 fn a_refused_set_takes_nothing_of_the_others_and_frees_nothing_that_was_there() {
-    let place = Place::new();
+    let node = Node::new();
     let second = json!({ "ranges": [[{ "subnet": "10.1.3.0/24" }]] });
-    place.add("dummy", &newest(&place, &second)).unwrap();
+    node.add("dummy", &newest(&node, &second)).unwrap();
     let both = json!({ "ranges": [[{ "subnet": "10.1.2.0/24" }], [{ "subnet": "10.1.3.0/24" }]] });
     let words = "failed to allocate for range 1: 10.1.3.2 has been allocated to dummy, duplicate allocation \
                  is not allowed";
-    assert_eq!(place.add("dummy", &newest(&place, &both)), Err(words.into()));
-    assert_eq!(place.reservations(), [("10.1.3.2".into(), owned_by("dummy"))]);
+    assert_eq!(node.add("dummy", &newest(&node, &both)), Err(words.into()));
+    assert_eq!(node.reservations(), [("10.1.3.2".into(), owned_by("dummy"))]);
 }
 
 #[test]
 fn an_entry_with_the_id_alone_belongs_to_the_id() {
     for version in Version::ALL {
-        let place = Place::new();
-        let config = place.config(version, &one());
-        place.add("dummy", &config).unwrap();
+        let node = Node::new();
+        let config = node.config(version, &one());
+        node.add("dummy", &config).unwrap();
         // As the upstream test does it: into the file that is there.
-        place.write("10.1.2.2", "dummy");
-        place.add("dummy", &config).unwrap_err();
-        place.del("dummy", &config).unwrap();
-        assert_eq!(place.reservations(), []);
+        node.write("10.1.2.2", "dummy");
+        node.add("dummy", &config).unwrap_err();
+        node.del("dummy", &config).unwrap();
+        assert_eq!(node.reservations(), []);
     }
 }
 
 #[test]
 fn an_entry_with_the_id_alone_stays_where_another_names_the_interface() {
-    let place = Place::new();
-    let config = newest(&place, &one());
-    place.write("10.1.2.7", "dummy");
-    place.write("10.1.2.8", &owned_by("dummy"));
-    place.del("dummy", &config).unwrap();
-    assert_eq!(place.reservations(), [("10.1.2.7".into(), "dummy".into())]);
-    place.del("dummy", &config).unwrap();
-    assert_eq!(place.reservations(), []);
+    let node = Node::new();
+    let config = newest(&node, &one());
+    node.write("10.1.2.7", "dummy");
+    node.write("10.1.2.8", &owned_by("dummy"));
+    node.del("dummy", &config).unwrap();
+    assert_eq!(node.reservations(), [("10.1.2.7".into(), "dummy".into())]);
+    node.del("dummy", &config).unwrap();
+    assert_eq!(node.reservations(), []);
 }
 
 #[test]
 fn del_frees_every_address_of_the_container_whatever_the_ranges_are_now() {
-    let place = Place::new();
+    let node = Node::new();
     for (name, owner) in [("10.9.9.9", "dummy"), ("fd00::9", "dummy"), ("10.1.2.9", "other")] {
-        place.write(name, &owned_by(owner));
+        node.write(name, &owned_by(owner));
     }
-    place.del("dummy", &newest(&place, &one())).unwrap();
-    assert_eq!(place.reservations(), [("10.1.2.9".into(), owned_by("other"))]);
+    node.del("dummy", &newest(&node, &one())).unwrap();
+    assert_eq!(node.reservations(), [("10.1.2.9".into(), owned_by("other"))]);
 }
 
 #[test]
 fn del_frees_and_then_tells_that_the_ranges_became_wrong() {
-    let place = Place::new();
-    place.add("a", &newest(&place, &one())).unwrap();
-    let wrong = newest(&place, &json!({ "ranges": [[{ "subnet": "10.1.2.7/24" }]] }));
-    let told = place.del("a", &wrong).unwrap_err().msg;
+    let node = Node::new();
+    node.add("a", &newest(&node, &one())).unwrap();
+    let wrong = newest(&node, &json!({ "ranges": [[{ "subnet": "10.1.2.7/24" }]] }));
+    let told = node.del("a", &wrong).unwrap_err().msg;
     assert!(told.starts_with("invalid range set 0: Network has host bits set."), "{told}");
-    assert_eq!(place.reservations(), []);
+    assert_eq!(node.reservations(), []);
 }
 
 #[test]
 fn del_of_an_unknown_container_is_done_and_makes_nothing() {
     for version in Version::ALL {
-        let place = Place::new();
-        let config = place.config(version, &one());
-        place.del("dummy", &config).unwrap();
-        assert!(!place.folder().exists());
-        place.add("other", &config).unwrap();
-        place.del("dummy", &config).unwrap();
-        assert_eq!(place.reservations(), [("10.1.2.2".into(), owned_by("other"))]);
+        let node = Node::new();
+        let config = node.config(version, &one());
+        node.del("dummy", &config).unwrap();
+        assert!(!node.folder().exists());
+        node.add("other", &config).unwrap();
+        node.del("dummy", &config).unwrap();
+        assert_eq!(node.reservations(), [("10.1.2.2".into(), owned_by("other"))]);
     }
 }
 
 #[test]
 fn space_around_ids_and_contents_does_not_count() {
     for version in Version::ALL {
-        let place = Place::new();
-        let config = place.config(version, &one());
-        place.add("   dummy\n ", &config).unwrap();
-        assert_eq!(place.reservations(), [("10.1.2.2".into(), owned_by("dummy"))]);
-        place.del("   dummy\n ", &config).unwrap();
-        assert_eq!(place.reservations(), []);
-        place.write("10.1.2.9", " dummy\r\neth0\n");
-        place.add("dummy", &config).unwrap_err();
-        place.del("dummy", &config).unwrap();
-        assert_eq!(place.reservations(), []);
+        let node = Node::new();
+        let config = node.config(version, &one());
+        node.add("   dummy\n ", &config).unwrap();
+        assert_eq!(node.reservations(), [("10.1.2.2".into(), owned_by("dummy"))]);
+        node.del("   dummy\n ", &config).unwrap();
+        assert_eq!(node.reservations(), []);
+        node.write("10.1.2.9", " dummy\r\neth0\n");
+        node.add("dummy", &config).unwrap_err();
+        node.del("dummy", &config).unwrap();
+        assert_eq!(node.reservations(), []);
     }
 }
 
 #[test]
 fn wishes_are_met_from_every_set() {
     for version in Version::ALL {
-        let place = Place::new();
+        let node = Node::new();
         let ranges = json!([[{ "subnet": "172.16.1.0/24" }, { "subnet": "10.1.2.0/24" }], [{ "subnet": "2001:db8:1::/48" }]]);
-        let mut config = place.config(version, &json!({ "ranges": ranges }));
+        let mut config = node.config(version, &json!({ "ranges": ranges }));
         config["args"] = json!({ "cni": { "ips": ["10.1.2.88", "2001:db8:1::999"] } });
         let addresses = vec!["10.1.2.88/24".into(), "2001:db8:1::999/48".into()];
-        assert_eq!(place.add("dummy", &config), Ok(addresses));
-        let last = place.files();
+        assert_eq!(node.add("dummy", &config), Ok(addresses));
+        let last = node.files();
         assert_eq!(last["last_reserved_ip.0"], "10.1.2.88");
         assert_eq!(last["last_reserved_ip.1"], "2001:db8:1::999");
     }
@@ -242,68 +242,68 @@ fn wishes_are_met_from_every_set() {
 #[test]
 fn a_wish_that_no_set_can_meet_is_told_and_nothing_is_taken() {
     for version in Version::ALL {
-        let place = Place::new();
+        let node = Node::new();
         let ranges = json!([[{ "subnet": "10.1.2.0/24" }], [{ "subnet": "10.1.3.0/24" }]]);
-        let mut config = place.config(version, &json!({ "ranges": ranges }));
+        let mut config = node.config(version, &json!({ "ranges": ranges }));
         config["args"] = json!({ "cni": { "ips": ["10.1.2.88", "10.1.2.77"] } });
         let words = match version < Version::V0_3_0 {
             true => format!("CNI version {version} does not support more than 1 address per family"),
             false => "failed to allocate all requested IPs: 10.1.2.77".to_owned(),
         };
-        assert_eq!(place.add("dummy", &config), Err(words));
-        assert_eq!(place.reservations(), []);
+        assert_eq!(node.add("dummy", &config), Err(words));
+        assert_eq!(node.reservations(), []);
     }
 }
 
 #[test]
 fn check_wants_the_address_that_the_result_named() {
-    let place = Place::new();
-    let mut config = newest(&place, &one());
+    let node = Node::new();
+    let mut config = newest(&node, &one());
     let missing = "host-local: Failed to find address added by container dummy";
-    assert_eq!(place.check("dummy", &config).unwrap_err().msg, missing);
-    assert!(!place.folder().exists());
-    place.add("dummy", &config).unwrap();
-    assert_eq!(place.check("dummy", &config), Ok(()));
+    assert_eq!(node.check("dummy", &config).unwrap_err().msg, missing);
+    assert!(!node.folder().exists());
+    node.add("dummy", &config).unwrap();
+    assert_eq!(node.check("dummy", &config), Ok(()));
     for (address, answer) in [
         ("10.1.2.2/24", Ok(())),
         ("10.9.9.9/24", Ok(())), // another plugin's
         ("10.1.2.3/24", Err(format!("{missing}; prevResult says 10.1.2.3, reserved are 10.1.2.2"))),
     ] {
         config["prevResult"] = json!({ "cniVersion": "1.1.0", "ips": [{ "address": address }] });
-        assert_eq!(place.check("dummy", &config).map_err(|error| error.to_string()), answer);
+        assert_eq!(node.check("dummy", &config).map_err(|error| error.to_string()), answer);
     }
-    assert_eq!(place.check("other", &config).unwrap_err().msg, missing.replace("dummy", "other"));
+    assert_eq!(node.check("other", &config).unwrap_err().msg, missing.replace("dummy", "other"));
 }
 
 #[test]
 fn check_takes_an_entry_with_the_id_alone() {
-    let place = Place::new();
-    place.write("10.1.2.7", "dummy");
-    assert_eq!(place.check("dummy", &newest(&place, &one())), Ok(()));
+    let node = Node::new();
+    node.write("10.1.2.7", "dummy");
+    assert_eq!(node.check("dummy", &newest(&node, &one())), Ok(()));
 }
 
 #[test]
 fn status_says_whether_every_set_has_an_address_to_give() {
-    let place = Place::new();
+    let node = Node::new();
     let ipam = json!({ "ranges": [[{ "subnet": "10.1.2.0/30" }], [{ "subnet": "fd00::/64" }]] });
-    let config = newest(&place, &ipam);
-    assert_eq!(place.status(&config), Ok(()));
-    assert!(!place.folder().exists());
-    place.add("a", &config).unwrap();
-    let full = place.status(&config).unwrap_err();
+    let config = newest(&node, &ipam);
+    assert_eq!(node.status(&config), Ok(()));
+    assert!(!node.folder().exists());
+    node.add("a", &config).unwrap();
+    let full = node.status(&config).unwrap_err();
     assert_eq!(full.code, 50);
     assert_eq!(full.msg, "no IP addresses available in range set: 10.1.2.1-10.1.2.2");
-    place.del("a", &config).unwrap();
-    assert_eq!(place.status(&config), Ok(()));
-    assert_eq!(place.status(&json!({ "cniVersion": "1.1.0", "name": NETWORK })), Ok(()));
+    node.del("a", &config).unwrap();
+    assert_eq!(node.status(&config), Ok(()));
+    assert_eq!(node.status(&json!({ "cniVersion": "1.1.0", "name": NETWORK })), Ok(()));
 }
 
 #[test]
 fn gc_frees_what_no_valid_attachment_owns() {
-    let place = Place::new();
-    let mut config = newest(&place, &one());
+    let node = Node::new();
+    let mut config = newest(&node, &one());
     for id in ["a", "b", "c"] {
-        place.add(id, &config).unwrap();
+        node.add(id, &config).unwrap();
     }
     for (name, content) in [
         ("10.1.2.10", "a\r\neth1"), // another interface
@@ -313,13 +313,13 @@ fn gc_frees_what_no_valid_attachment_owns() {
         ("10.9.9.9", "gone\r\neth0"),
         ("readme", "hello"),
     ] {
-        place.write(name, content);
+        node.write(name, content);
     }
-    fs::create_dir(place.file("10.1.2.14")).unwrap();
+    fs::create_dir(node.file("10.1.2.14")).unwrap();
     config["cni.dev/valid-attachments"] =
         json!([{ "containerID": "a", "ifname": "eth0" }, { "containerID": "c", "ifname": "eth0" }]);
-    place.gc(&config).unwrap();
-    fs::remove_dir(place.file("10.1.2.14")).unwrap();
+    node.gc(&config).unwrap();
+    fs::remove_dir(node.file("10.1.2.14")).unwrap();
     let expected = files([
         ("10.1.2.2", "a\r\neth0"),
         ("10.1.2.4", "c\r\neth0"),
@@ -327,35 +327,35 @@ fn gc_frees_what_no_valid_attachment_owns() {
         ("last_reserved_ip.0", "10.1.2.4"),
         ("readme", "hello"),
     ]);
-    assert_eq!(place.files(), expected);
+    assert_eq!(node.files(), expected);
 }
 
 #[test]
 fn gc_with_an_empty_list_frees_all_and_without_a_list_nothing() {
-    let place = Place::new();
-    let mut config = newest(&place, &one());
-    place.add("a", &config).unwrap();
-    place.write("10.1.2.9", "");
-    place.gc(&config).unwrap();
-    assert_eq!(place.reservations().len(), 2);
+    let node = Node::new();
+    let mut config = newest(&node, &one());
+    node.add("a", &config).unwrap();
+    node.write("10.1.2.9", "");
+    node.gc(&config).unwrap();
+    assert_eq!(node.reservations().len(), 2);
     config["cni.dev/valid-attachments"] = json!([]);
-    place.gc(&config).unwrap();
-    assert_eq!(place.reservations(), []);
+    node.gc(&config).unwrap();
+    assert_eq!(node.reservations(), []);
 }
 
 #[test]
 fn a_folder_that_cannot_be_had_is_named() {
-    let place = Place::new();
-    fs::write(place.folder(), "a file").unwrap();
-    let words = place.add("a", &newest(&place, &one())).unwrap_err();
-    assert_eq!(words, format!("cannot lock {}: Not a directory (os error 20)", place.folder().display()));
+    let node = Node::new();
+    fs::write(node.folder(), "a file").unwrap();
+    let words = node.add("a", &newest(&node, &one())).unwrap_err();
+    assert_eq!(words, format!("cannot lock {}: Not a directory (os error 20)", node.folder().display()));
 }
 
 #[test]
 fn a_resolv_conf_that_cannot_be_read_is_named_before_anything_is_taken() {
-    let place = Place::new();
+    let node = Node::new();
     let ipam = json!({ "subnet": "10.1.2.0/24", "resolvConf": "/does/not/exist" });
-    let words = place.add("a", &newest(&place, &ipam)).unwrap_err();
+    let words = node.add("a", &newest(&node, &ipam)).unwrap_err();
     assert_eq!(words, "cannot read resolvConf /does/not/exist: No such file or directory (os error 2)");
-    assert!(!place.folder().exists());
+    assert!(!node.folder().exists());
 }

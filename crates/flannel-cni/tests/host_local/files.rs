@@ -12,7 +12,7 @@ use flannel_cni::version::Version;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use serde_json::{Value, json};
 
-use crate::place::{NETWORK, Place, owned_by};
+use crate::node::{NETWORK, Node, owned_by};
 
 const MANY: usize = 254;
 
@@ -20,9 +20,9 @@ const MANY: usize = 254;
 struct Watcher(OwnedFd);
 
 impl Watcher {
-    fn on(place: &Place) -> Self {
+    fn on(node: &Node) -> Self {
         let queue = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).unwrap();
-        inotify::add_watch(&queue, place.folder(), WatchFlags::OPEN).unwrap();
+        inotify::add_watch(&queue, node.folder(), WatchFlags::OPEN).unwrap();
         Self(queue)
     }
 
@@ -41,91 +41,91 @@ impl Watcher {
     }
 }
 
-fn config(place: &Place) -> Value {
-    place.config(Version::NEWEST, &json!({ "subnet": "10.1.0.0/20" }))
+fn config(node: &Node) -> Value {
+    node.config(Version::NEWEST, &json!({ "subnet": "10.1.0.0/20" }))
 }
 
 /// A folder of many reservations of ours, and what was said to each.
-fn filled() -> (Place, Value) {
-    let place = Place::new();
-    let config = config(&place);
+fn filled() -> (Node, Value) {
+    let node = Node::new();
+    let config = config(&node);
     for number in 0..MANY {
-        place.add(&format!("c{number}"), &config).unwrap();
+        node.add(&format!("c{number}"), &config).unwrap();
     }
-    (place, config)
+    (node, config)
 }
 
 /// The kernel's way to name the index that version 0.1 kept of the folder.
-fn index(place: &Place) -> PathBuf {
-    let folder = fs::metadata(place.folder()).unwrap();
-    place.machine.run.join(format!("{NETWORK}-{:x}-{:x}", folder.dev(), folder.ino()))
+fn index(node: &Node) -> PathBuf {
+    let folder = fs::metadata(node.folder()).unwrap();
+    node.machine.run.join(format!("{NETWORK}-{:x}-{:x}", folder.dev(), folder.ino()))
 }
 
 #[test]
 fn a_call_opens_every_reservation_once() {
-    let (place, config) = filled();
-    let all: Vec<String> = place.reservations().into_iter().map(|(address, _)| address).collect();
-    let watcher = Watcher::on(&place);
-    place.add("new", &config).unwrap();
+    let (node, config) = filled();
+    let all: Vec<String> = node.reservations().into_iter().map(|(address, _)| address).collect();
+    let watcher = Watcher::on(&node);
+    node.add("new", &config).unwrap();
     assert_eq!(watcher.opened(), all);
-    place.check("c7", &config).unwrap();
+    node.check("c7", &config).unwrap();
     assert_eq!(watcher.opened().len(), MANY + 1);
-    place.del("c7", &config).unwrap();
+    node.del("c7", &config).unwrap();
     assert_eq!(watcher.opened().len(), MANY + 1);
-    place.del("c7", &config).unwrap();
+    node.del("c7", &config).unwrap();
     assert_eq!(watcher.opened().len(), MANY);
 }
 
 #[test]
 fn what_others_wrote_is_seen() {
-    let (place, config) = filled();
+    let (node, config) = filled();
     for number in 0..3 {
-        place.write(&format!("10.1.15.{number}"), &owned_by(&format!("go{number}")));
+        node.write(&format!("10.1.15.{number}"), &owned_by(&format!("go{number}")));
     }
-    fs::remove_file(place.file("10.1.0.5")).unwrap();
-    place.write("10.1.0.5", &owned_by("go4"));
-    place.write("10.1.0.6", &owned_by("go5")); // into the file of ours, which is the same one after it
-    place.add("new", &config).unwrap();
+    fs::remove_file(node.file("10.1.0.5")).unwrap();
+    node.write("10.1.0.5", &owned_by("go4"));
+    node.write("10.1.0.6", &owned_by("go5")); // into the file of ours, which is the same one after it
+    node.add("new", &config).unwrap();
     for id in ["go0", "go4", "go5", "c77"] {
-        let error = place.add(id, &config).unwrap_err();
+        let error = node.add(id, &config).unwrap_err();
         assert!(error.contains(&format!("has been allocated to {id}, duplicate")), "{error}");
     }
-    place.add("c3", &config).unwrap();
-    place.add("c4", &config).unwrap();
+    node.add("c3", &config).unwrap();
+    node.add("c4", &config).unwrap();
 }
 
 #[test]
 fn an_index_of_version_0_1_is_ignored_and_removed() {
-    let place = Place::new();
-    let config = config(&place);
-    place.add("a", &config).unwrap();
-    fs::create_dir_all(&place.machine.run).unwrap();
-    fs::write(index(&place), "fl-hl-01").unwrap();
-    fs::write(place.machine.run.join("another"), "").unwrap();
-    assert_eq!(place.add("b", &config), Ok(vec!["10.1.0.3/20".into()]));
-    assert!(!index(&place).exists());
-    fs::remove_file(place.machine.run.join("another")).unwrap();
-    fs::write(index(&place), "").unwrap();
-    place.del("a", &config).unwrap();
-    assert!(!place.machine.run.exists());
-    assert_eq!(place.reservations(), [("10.1.0.3".into(), owned_by("b"))]);
+    let node = Node::new();
+    let config = config(&node);
+    node.add("a", &config).unwrap();
+    fs::create_dir_all(&node.machine.run).unwrap();
+    fs::write(index(&node), "fl-hl-01").unwrap();
+    fs::write(node.machine.run.join("another"), "").unwrap();
+    assert_eq!(node.add("b", &config), Ok(vec!["10.1.0.3/20".into()]));
+    assert!(!index(&node).exists());
+    fs::remove_file(node.machine.run.join("another")).unwrap();
+    fs::write(index(&node), "").unwrap();
+    node.del("a", &config).unwrap();
+    assert!(!node.machine.run.exists());
+    assert_eq!(node.reservations(), [("10.1.0.3".into(), owned_by("b"))]);
 }
 
 #[test]
 fn a_change_right_after_ours_is_seen() {
     // The kernel's clock stands still for milliseconds, and inodes are used again: neither would tell.
-    let place = Place::new();
-    let config = config(&place);
+    let node = Node::new();
+    let config = config(&node);
     for number in 0..300 {
         let id = format!("c{number}");
-        place.add(&id, &config).unwrap();
-        let address = place.files()["last_reserved_ip.0"].clone();
+        node.add(&id, &config).unwrap();
+        let address = node.files()["last_reserved_ip.0"].clone();
         let id_of_go = format!("go{number}");
-        fs::remove_file(place.file(&address)).unwrap();
-        place.write(&address, &owned_by(&id_of_go));
-        let words = place.add(&id_of_go, &config).unwrap_err();
+        fs::remove_file(node.file(&address)).unwrap();
+        node.write(&address, &owned_by(&id_of_go));
+        let words = node.add(&id_of_go, &config).unwrap_err();
         assert!(words.contains(&format!("{address} has been allocated to {id_of_go}")), "{words}");
-        place.del(&id_of_go, &config).unwrap();
-        assert_eq!(place.reservations(), []);
+        node.del(&id_of_go, &config).unwrap();
+        assert_eq!(node.reservations(), []);
     }
 }

@@ -9,13 +9,13 @@ use flannel_cni::plugins::host_local;
 use flannel_cni::request::{Command, Environment, Request};
 use serde_json::{Value, json};
 
-use crate::place::Place;
+use crate::node::Node;
 
 fn text(step: &Value, key: &str) -> String {
     step["env"][key].as_str().unwrap_or_default().to_owned()
 }
 
-fn request(place: &Place, step: &Value) -> Request {
+fn request(node: &Node, step: &Value) -> Request {
     let environment = Environment {
         command: text(step, "CNI_COMMAND"),
         container_id: text(step, "CNI_CONTAINERID"),
@@ -25,27 +25,27 @@ fn request(place: &Place, step: &Value) -> Request {
         ..Environment::default()
     };
     let mut config = step["stdin"].clone();
-    config["ipam"]["dataDir"] = json!(place.data.path());
+    config["ipam"]["dataDir"] = json!(node.data.path());
     Request::read(&environment, config.to_string().as_bytes()).unwrap()
 }
 
-fn answer(place: &Place, step: &Value) -> Result<Value, CniError> {
-    let request = request(place, step);
+fn answer(node: &Node, step: &Value) -> Result<Value, CniError> {
+    let request = request(node, step);
     let nothing = |outcome: Result<(), CniError>| outcome.map(|()| json!(""));
     match request.command {
-        Command::Add => host_local::add(&place.machine, &request)?.to_json(request.version),
-        Command::Del => nothing(host_local::del(&place.machine, &request)),
-        Command::Check => nothing(host_local::check(&place.machine, &request)),
+        Command::Add => host_local::add(&node.machine, &request)?.to_json(request.version),
+        Command::Del => nothing(host_local::del(&node.machine, &request)),
+        Command::Check => nothing(host_local::check(&node.machine, &request)),
         other => panic!("{other:?} was not recorded"),
     }
 }
 
 fn replay(path: &Path) {
     let recorded: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
-    let place = Place::new();
+    let node = Node::new();
     for (number, step) in recorded["steps"].as_array().unwrap().iter().enumerate() {
         let told =
-            answer(&place, step).unwrap_or_else(|error| json!({ "code": error.code, "msg": error.msg }));
+            answer(&node, step).unwrap_or_else(|error| json!({ "code": error.code, "msg": error.msg }));
         assert_eq!(told, step["stdout"], "step {number} of {}", path.display());
     }
     let left = recorded["left"]["files"].as_object().unwrap().iter().map(|(path, content)| {
@@ -54,7 +54,7 @@ fn replay(path: &Path) {
     });
     let expected: BTreeMap<String, String> = left.filter(|(name, _)| name != "lock").collect();
     // The recording knows no carriage returns.
-    let found = place.files().into_iter().map(|(name, content)| (name, content.replace("\r\n", "\n")));
+    let found = node.files().into_iter().map(|(name, content)| (name, content.replace("\r\n", "\n")));
     assert_eq!(found.collect::<BTreeMap<_, _>>(), expected, "files of {}", path.display());
 }
 

@@ -14,4 +14,4 @@ mod files;
 mod go;
 mod golden;
 mod need;
-mod place;
+mod node;

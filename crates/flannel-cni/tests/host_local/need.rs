@@ -15,82 +15,82 @@ use flannel_kernel::netns::{Namespace, run_inside};
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-use crate::place::{Place, owned_by};
+use crate::node::{Node, owned_by};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
 /// Four addresses, .2 to .5, all of Go's, of which .4 is the oldest and .5 the next; a file has the router's name.
-fn full(place: &Place) -> Value {
+fn full(node: &Node) -> Value {
     for (name, age) in
         [("10.1.2.1", 50), ("10.1.2.2", 10), ("10.1.2.3", 20), ("10.1.2.4", 40), ("10.1.2.5", 30)]
     {
-        place.write(name, &owned_by(&format!("go-{name}")));
+        node.write(name, &owned_by(&format!("go-{name}")));
         let then = SystemTime::now() - Duration::from_secs(age);
-        File::options().write(true).open(place.file(name)).unwrap().set_modified(then).unwrap();
+        File::options().write(true).open(node.file(name)).unwrap().set_modified(then).unwrap();
     }
-    place.config(Version::NEWEST, &json!({ "subnet": "10.1.2.0/29", "rangeEnd": "10.1.2.5" }))
+    node.config(Version::NEWEST, &json!({ "subnet": "10.1.2.0/29", "rangeEnd": "10.1.2.5" }))
 }
 
 #[test]
 fn the_oldest_that_nothing_uses_is_freed() {
-    let mut place = Place::new();
-    let config = full(&place);
-    place.machine.in_use = |_| Ok([ip("10.1.2.4")].into());
-    assert_eq!(place.status(&config), Ok(()));
-    assert_eq!(place.add("a", &config), Ok(vec!["10.1.2.5/29".into()]));
-    assert_eq!(place.add("b", &config), Ok(vec!["10.1.2.3/29".into()]));
-    assert_eq!(place.add("c", &config), Ok(vec!["10.1.2.2/29".into()]));
+    let mut node = Node::new();
+    let config = full(&node);
+    node.machine.in_use = |_| Ok([ip("10.1.2.4")].into());
+    assert_eq!(node.status(&config), Ok(()));
+    assert_eq!(node.add("a", &config), Ok(vec!["10.1.2.5/29".into()]));
+    assert_eq!(node.add("b", &config), Ok(vec!["10.1.2.3/29".into()]));
+    assert_eq!(node.add("c", &config), Ok(vec!["10.1.2.2/29".into()]));
     let exhausted = "no IP addresses available in range set: 10.1.2.1-10.1.2.5";
-    assert_eq!(place.add("d", &config), Err(format!("failed to allocate for range 0: {exhausted}")));
-    let status = place.status(&config).unwrap_err();
+    assert_eq!(node.add("d", &config), Err(format!("failed to allocate for range 0: {exhausted}")));
+    let status = node.status(&config).unwrap_err();
     assert_eq!((status.code, status.msg.as_str()), (50, exhausted));
     let owners = ["go-10.1.2.1", "c", "b", "go-10.1.2.4", "a"].map(owned_by);
-    assert_eq!(place.reservations().into_iter().map(|(_, owner)| owner).collect::<Vec<_>>(), owners);
+    assert_eq!(node.reservations().into_iter().map(|(_, owner)| owner).collect::<Vec<_>>(), owners);
 }
 
 #[test]
 fn nobody_is_asked_while_there_is_a_free_address() {
-    let mut place = Place::new();
-    let config = full(&place);
-    std::fs::remove_file(place.file("10.1.2.3")).unwrap();
-    place.machine.in_use = |_| panic!("asked");
-    assert_eq!(place.add("a", &config), Ok(vec!["10.1.2.3/29".into()]));
+    let mut node = Node::new();
+    let config = full(&node);
+    std::fs::remove_file(node.file("10.1.2.3")).unwrap();
+    node.machine.in_use = |_| panic!("asked");
+    assert_eq!(node.add("a", &config), Ok(vec!["10.1.2.3/29".into()]));
 }
 
 #[test]
 fn ours_of_this_boot_are_not_freed_even_if_nothing_uses_them() {
-    let mut place = Place::new();
-    let config = full(&place);
+    let mut node = Node::new();
+    let config = full(&node);
     for id in ["a", "b", "c", "d"] {
-        place.add(id, &config).unwrap();
+        node.add(id, &config).unwrap();
     }
-    place.machine.in_use = |_| panic!("there is nothing to ask for");
-    place.add("e", &config).unwrap_err();
+    node.machine.in_use = |_| panic!("there is nothing to ask for");
+    node.add("e", &config).unwrap_err();
 }
 
 #[test]
 fn nothing_is_freed_if_nobody_can_tell_what_is_in_use() {
-    let mut place = Place::new();
-    let config = full(&place);
-    place.machine.in_use = |_| Err(NetlinkError::from(Errno::NOMEM).into());
-    let mut request = place.request(flannel_cni::request::Command::Add, "a", &config);
+    let mut node = Node::new();
+    let config = full(&node);
+    node.machine.in_use = |_| Err(NetlinkError::from(Errno::NOMEM).into());
+    let mut request = node.request(flannel_cni::request::Command::Add, "a", &config);
     request.netns = None;
-    let error = place.add_request(&request).unwrap_err();
+    let error = node.add_request(&request).unwrap_err();
     assert_eq!(error.details, "nor can any be freed: cannot list neighbours: Cannot allocate memory");
-    assert_eq!(place.reservations().len(), 5);
+    assert_eq!(node.reservations().len(), 5);
 }
 
 #[test]
 fn a_wish_does_not_free_anything() {
-    let place = Place::new();
-    let config = full(&place);
-    let mut request = place.request(flannel_cni::request::Command::Add, "a", &config);
+    let node = Node::new();
+    let config = full(&node);
+    let mut request = node.request(flannel_cni::request::Command::Add, "a", &config);
     request.args = "IP=10.1.2.4".into();
     let words = "failed to allocate for range 0: requested IP address 10.1.2.4 is not available in range set \
                  10.1.2.1-10.1.2.5";
-    assert_eq!(place.add_request(&request).unwrap_err().msg, words);
+    assert_eq!(node.add_request(&request).unwrap_err().msg, words);
 }
 
 fn sh(command: &str) {
@@ -125,19 +125,19 @@ impl Drop for Pod {
 
 #[test]
 fn a_pod_a_neighbour_a_route_and_an_address_of_the_host_use_an_address() {
-    let mut place = Place::new();
-    place.machine = Machine { boot: place.machine.boot, run: place.machine.run, ..Machine::this() };
+    let mut node = Node::new();
+    node.machine = Machine { boot: node.machine.boot, run: node.machine.run, ..Machine::this() };
     // Addresses that no other test has in its namespaces.
     let names = ["198.18.251.2", "198.18.251.3", "198.18.251.4", "198.18.251.5", "198.18.251.6"];
     let v6 = ["2001:2:0:fb::2", "2001:2:0:fb::3", "2001:2:0:fb::4", "2001:2:0:fb::5"];
     for name in names.iter().chain(&v6) {
-        place.write(name, &owned_by("go"));
+        node.write(name, &owned_by("go"));
     }
     let ranges = json!([
         [{ "subnet": "198.18.251.0/29" }],
         [{ "subnet": "2001:2:0:fb::/64", "rangeEnd": "2001:2:0:fb::5" }],
     ]);
-    let config = place.config(Version::NEWEST, &json!({ "ranges": ranges }));
+    let config = node.config(Version::NEWEST, &json!({ "ranges": ranges }));
     run_inside(&Namespace::Fresh, || {
         let pod = Pod::start();
         sh(&format!(
@@ -154,21 +154,21 @@ fn a_pod_a_neighbour_a_route_and_an_address_of_the_host_use_an_address() {
             pod = pod.0.id(),
         ));
         let given = vec!["198.18.251.6/29".to_owned(), "2001:2:0:fb::5/64".to_owned()];
-        assert_eq!(place.add("a", &config), Ok(given));
-        place.add("b", &config).unwrap_err();
+        assert_eq!(node.add("a", &config), Ok(given));
+        node.add("b", &config).unwrap_err();
         drop(pod); // and with it the veth, its neighbours and its routes
-        place.add("b", &config).unwrap();
+        node.add("b", &config).unwrap();
     })
     .unwrap();
 }
 
 #[test]
 fn a_namespace_without_a_process_uses_its_addresses_if_it_has_a_name_beside_the_containers() {
-    let mut place = Place::new();
-    place.machine = Machine { boot: place.machine.boot, run: place.machine.run, ..Machine::this() };
-    place.write("198.18.252.2", &owned_by("go"));
-    let config = place.config(Version::NEWEST, &json!({ "subnet": "198.18.252.0/30" }));
-    let mut request = place.request(flannel_cni::request::Command::Add, "a", &config);
+    let mut node = Node::new();
+    node.machine = Machine { boot: node.machine.boot, run: node.machine.run, ..Machine::this() };
+    node.write("198.18.252.2", &owned_by("go"));
+    let config = node.config(Version::NEWEST, &json!({ "subnet": "198.18.252.0/30" }));
+    let mut request = node.request(flannel_cni::request::Command::Add, "a", &config);
     let names = tempfile::tempdir().unwrap();
     request.netns = Some(names.path().join("new"));
     let pod = Pod::start();
@@ -180,7 +180,7 @@ fn a_namespace_without_a_process_uses_its_addresses_if_it_has_a_name_beside_the_
     symlink(format!("/proc/{}/fd/{}", std::process::id(), held.as_raw_fd()), &name).unwrap();
     std::fs::write(names.path().join("lost"), "a file where a namespace was mounted").unwrap();
     drop(pod);
-    place.add_request(&request).unwrap_err();
+    node.add_request(&request).unwrap_err();
     std::fs::remove_file(name).unwrap();
-    assert_eq!(place.add_request(&request), Ok(vec!["198.18.252.2/30".into()]));
+    assert_eq!(node.add_request(&request), Ok(vec!["198.18.252.2/30".into()]));
 }

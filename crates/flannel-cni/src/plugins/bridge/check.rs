@@ -30,16 +30,16 @@ pub fn check(request: &Request) -> Result<(), CniError> {
         ifname: &request.ifname,
         netns,
     };
-    let mut found = visit(&namespace, || look_inside(&request.ifname))
+    let mut found = visit(&namespace, || observe_pod(&request.ifname))
         .map_err(|why| CniError::internal(why.to_string()))??;
-    look_at_host(&promise, &mut found)?;
+    observe_host(&promise, &mut found)?;
     match promise.faults(&found) {
         faults if faults.is_empty() => Ok(()),
         faults => Err(CniError::internal(faults.join("; "))),
     }
 }
 
-fn look_inside(ifname: &str) -> Result<Found, CniError> {
+fn observe_pod(ifname: &str) -> Result<Found, CniError> {
     let Ok(name) = ifname.parse::<LinkName>() else { return Ok(Found::default()) };
     let failed = |why: String| CniError::internal(format!("cannot look into the container: {why}"));
     let pod = host::open()?.device(name).map_err(|why| failed(why.to_string()))?;
@@ -50,7 +50,7 @@ fn look_inside(ifname: &str) -> Result<Found, CniError> {
     Ok(Found { pod, addresses, routes: observation.routes, ..Found::default() })
 }
 
-fn look_at_host(promise: &Promise, found: &mut Found) -> Result<(), CniError> {
+fn observe_host(promise: &Promise, found: &mut Found) -> Result<(), CniError> {
     let mut host = host::open()?;
     let mut find = |name: LinkName| {
         host.device(name).map_err(host::kernel_error(format_args!("failed to lookup {name:?}")))

@@ -17,13 +17,13 @@ pub const NEXT_BOOT: &str = "00112233-4dbd-48de-bbeb-dedcf3562288";
 pub const NETWORK: &str = "mynet";
 
 /// A machine on which nothing uses any address.
-pub struct Place {
+pub struct Node {
     pub data: TempDir,
     pub machine: Machine,
     _run: TempDir,
 }
 
-impl Place {
+impl Node {
     pub fn new() -> Self {
         let run = tempfile::tempdir().unwrap();
         let machine = Machine {
@@ -122,7 +122,7 @@ pub fn owned_by(id: &str) -> String {
     format!("{id}\r\neth0")
 }
 
-/// Files as [`Place::files`] gives them.
+/// Files as [`Node::files`] gives them.
 pub fn files<const N: usize>(files: [(&str, &str); N]) -> BTreeMap<String, String> {
     files.into_iter().map(|(name, content)| (name.to_owned(), content.to_owned())).collect()
 }
