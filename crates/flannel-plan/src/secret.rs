@@ -1,31 +1,35 @@
-//! A text that is never shown: takes a password, a token or a key, and gives it only to whoever asks for it by name.
-//! It is neither displayed nor serialised, so no report, snapshot or log can hold it.
+//! Values that are never shown: a password, a token, a private key.
 
 use std::fmt;
 
-/// A password, a token or a key. Printing it, in any form, prints no part of it.
+/// A value that cannot be serialised and prints no part of itself: no log, finding or `state.json` can hold it.
+///
+/// ```compile_fail
+/// serde_json::to_string(&flannel_plan::secret::Secret::<String>::new("key"));
+/// ```
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret<T = String>(T);
 
-impl Secret {
-    /// Hides a text.
-    pub fn new(text: impl Into<String>) -> Self {
-        Self(text.into())
+impl<T> Secret<T> {
+    /// Hides a value.
+    pub fn new(value: impl Into<T>) -> Self {
+        Self(value.into())
     }
 
-    /// The text itself: for the wire, not for people.
-    pub fn reveal(&self) -> &str {
+    /// The value itself: for the wire, not for people.
+    pub fn reveal(&self) -> &T {
         &self.0
-    }
-
-    /// Whether there is nothing to hide.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 
-impl fmt::Debug for Secret {
+impl<T> fmt::Debug for Secret<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.is_empty() { "none" } else { "hidden" })
+        f.write_str("hidden")
     }
+}
+
+#[cfg(test)]
+#[test]
+fn a_secret_prints_no_part_of_itself() {
+    assert_eq!(format!("{:?}", Secret::<String>::new("key")), "hidden");
 }

@@ -47,7 +47,7 @@ impl Client {
         };
         let endpoints = options.endpoints.iter().map(|endpoint| channel::parse(endpoint, &tls));
         let endpoints = endpoints.collect::<Result<Vec<_>, _>>()?;
-        let has_login = !options.username.is_empty() && !options.password.is_empty();
+        let has_login = !options.username.is_empty() && !options.password.reveal().is_empty();
         let client = Self {
             current: 0,
             channel: None,
