@@ -43,58 +43,28 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// Why nothing can be said about this node.
 #[derive(Debug, thiserror::Error)]
 pub enum EvidenceError {
-    /// There is no report.
     #[error(
         "flanneld has not written {path}: is it running? Start it with `systemctl start flanneld`, or look at \
          its pod with `kubectl -n kube-flannel get pods -o wide`; if it runs with another --subnet-file, name \
          the same here"
     )]
-    NoReport {
-        /// Where it should be.
-        path: String,
-    },
-    /// The report may not be read.
+    NoReport { path: String },
     #[error("cannot read {path}: {cause}: only root and its group may; run this with sudo")]
-    Forbidden {
-        /// The report.
-        path: String,
-        /// What the system says.
-        cause: io::Error,
-    },
-    /// The report cannot be read.
+    Forbidden { path: String, cause: io::Error },
     #[error("cannot read {path}: {cause}")]
-    Unreadable {
-        /// The report.
-        path: String,
-        /// What the system says.
-        cause: io::Error,
-    },
+    Unreadable { path: String, cause: io::Error },
     /// The report has a form that is not ours, from a flanneld that is not of our version.
     #[error(
         "{path} was written by flanneld {theirs}, which flannelctl {} does not understand ({cause}): use the \
          flannelctl that came with that flanneld",
         env!("CARGO_PKG_VERSION")
     )]
-    OtherVersion {
-        /// The report.
-        path: String,
-        /// The version of the flanneld that wrote it.
-        theirs: String,
-        /// What is not understood.
-        cause: serde_json::Error,
-    },
-    /// The report is no report.
+    OtherVersion { path: String, theirs: String, cause: serde_json::Error },
     #[error(
         "{path} is damaged: {cause}: flanneld writes it anew when something changes, or when it is restarted \
          (which does not disturb any packet)"
     )]
-    Damaged {
-        /// The report.
-        path: String,
-        /// What is wrong with it.
-        cause: serde_json::Error,
-    },
-    /// The kernel does not answer.
+    Damaged { path: String, cause: serde_json::Error },
     #[error("the kernel cannot be looked at: {0}")]
     Kernel(#[from] ObserveError),
     /// The kernel does not tell what hangs on a bridge.

@@ -19,21 +19,14 @@ pub struct Arguments {
 /// Why there is no lab.
 #[derive(Debug, thiserror::Error)]
 pub enum LabProgramError {
-    /// The program is not installed.
     #[error(
         "flannel-lab, which makes labs, is neither {} nor in the PATH: install it beside flannelctl (`make build` puts \
          both into target/release), or name its folder in the PATH",
         .0.display()
     )]
     NotInstalled(PathBuf),
-    /// The program cannot be run.
     #[error("cannot run {}: {cause}", program.display())]
-    NotRun {
-        /// The program.
-        program: PathBuf,
-        /// What the system says.
-        cause: io::Error,
-    },
+    NotRun { program: PathBuf, cause: io::Error },
 }
 
 /// Becomes flannel-lab; returns only if it cannot.

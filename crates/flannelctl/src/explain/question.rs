@@ -8,7 +8,6 @@ const PROTOCOLS: [(&str, u8); 3] = [("tcp", 6), ("udp", 17), ("sctp", 132)];
 /// A port and its protocol: `443` is TCP's, `53/udp` is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Its number.
     pub number: u16,
     /// The number of the protocol.
     pub protocol: u8,

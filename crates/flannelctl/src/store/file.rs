@@ -23,7 +23,6 @@ pub struct Holdings {
 /// A lease, and whether it is for ever.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Held {
-    /// The lease.
     #[serde(flatten)]
     pub lease: Lease,
     /// Whether etcd keeps it without a time to live.

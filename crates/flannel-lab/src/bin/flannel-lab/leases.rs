@@ -13,7 +13,6 @@ use serde_json::Value;
 /// One node's lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabLease {
-    /// The node.
     pub node: String,
     /// The address that its peers send to.
     pub public: String,

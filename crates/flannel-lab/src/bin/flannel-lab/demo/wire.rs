@@ -52,9 +52,7 @@ impl Names {
 pub struct HeaderShown {
     /// Whether it belongs to the tunnel.
     pub is_outer: bool,
-    /// The kind of header.
     pub kind: &'static str,
-    /// Its fields.
     pub fields: String,
     /// What they mean.
     pub words: String,
