@@ -85,8 +85,8 @@ impl Fake {
     /// What is asked of the firewall. What a test does not say of it is harmless: nothing is unreadable or translated.
     fn firewall_facts(&self, query: &FirewallQuery) -> FirewallFacts {
         let host = &self.now.firewall;
-        let mut facts = FirewallFacts::default();
-        facts.tools = query.tools.as_ref().map(|_| host.tools.unwrap_or_default());
+        let tools = query.tools.as_ref().map(|_| host.tools.unwrap_or_default());
+        let mut facts = FirewallFacts { tools, ..FirewallFacts::default() };
         if !query.suspects.is_empty() {
             let unreadable = host.unreadable.iter().flatten().filter(|table| query.suspects.contains(table));
             facts.unreadable = Some(unreadable.cloned().collect());

@@ -57,12 +57,7 @@ fn the_files_that_go_flannel_ran_with_are_read_as_it_reads_them() {
     let both = ByFamily { v4: Some(usual_v4()), v6: Some(usual_v6()) };
     let direct = VxlanConfig { vni: 4000, port: 4789, direct_routing: true, ..VXLAN };
     let nftables = |config| NetworkConfig { nftables: true, ..config };
-    let of = |networks, backend| NetworkConfig {
-        networks,
-        nftables: false,
-        non_masquerade_cidrs: vec![],
-        backend,
-    };
+    let of = |networks, backend| NetworkConfig { networks, backend, ..v4_only(Backend::Alloc) };
     let cases = [
         ("flanneld/alloc", v4_only(Backend::Alloc)),
         ("flanneld/blackhole", v4_only(vxlan())),

@@ -95,6 +95,9 @@ fn verb(edit: &Edit) -> &'static str {
     }
 }
 
+/// Adds a message to a batch: its kind, its flags, and what is in it.
+type Send<'a> = dyn FnMut(u16, u16, &dyn Fn(&mut Writer)) + 'a;
+
 /// Writes an edit of a table: one message, or a few.
 fn write(outbox: &mut Outbox, table: Table, edit: &Edit) {
     let mut send = |kind: u16, flags: u16, inside: &dyn Fn(&mut Writer)| {
@@ -140,7 +143,7 @@ fn write(outbox: &mut Outbox, table: Table, edit: &Edit) {
 }
 
 /// Makes a set, or empties it, and fills it.
-fn write_set(send: &mut dyn FnMut(u16, u16, &dyn Fn(&mut Writer)), family: TableFamily, it: &RuleSet) {
+fn write_set(send: &mut Send<'_>, family: TableFamily, it: &RuleSet) {
     send(NFT_MSG_NEWSET, NLM_F_CREATE, &|message| set::write(message, family, &it.name));
     send(NFT_MSG_DELSETELEM, 0, &named(NFTA_SET_ELEM_LIST_SET, &it.name));
     for part in it.networks.chunks(set::MOST_NETWORKS) {
