@@ -171,7 +171,8 @@ impl Fake {
         if !to.up {
             self.forget(to.name, |item| match item {
                 Item::Address(address) => address.address.addr().is_ipv6(),
-                item => matches!(item, Item::Route(_) | Item::Neighbour(_)),
+                Item::Route(_) | Item::Neighbour(_) => true,
+                Item::Link(_) | Item::Sysctl(_) | Item::Fdb(_) | Item::Rules(_) | Item::File(_) => false,
             });
         } else if from.mac != to.mac {
             self.forget(to.name, |item| matches!(item, Item::Neighbour(_)));
@@ -186,7 +187,9 @@ impl Fake {
                 self.drop_item(item);
                 self.forget_without_address(address);
             }
-            item => self.drop_item(item),
+            Item::Sysctl(_) | Item::Fdb(_) | Item::Neighbour(_) | Item::Route(_) | Item::File(_) => {
+                self.drop_item(item);
+            }
         }
     }
 
@@ -198,7 +201,8 @@ impl Fake {
             self.forget(address.link, |item| match item {
                 Item::Route(route) => route.destination.addr().is_ipv4(),
                 Item::Neighbour(neighbour) => neighbour.address.is_ipv4(),
-                _ => false,
+                Item::Link(_) | Item::Address(_) | Item::Sysctl(_) | Item::Fdb(_) => false,
+                Item::Rules(_) | Item::File(_) => false,
             });
         }
     }

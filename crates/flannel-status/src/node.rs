@@ -162,10 +162,7 @@ fn daemon_status(evidence: &Evidence) -> DaemonStatus {
 
 fn own_status(evidence: &Evidence, inputs: &Inputs, desired: &State) -> OwnStatus {
     let (announced, asked) = (evidence.report.announced, inputs.own.announcement.public);
-    let device = |item: &Item| match item {
-        Item::Link(link) => Some((**link).clone()),
-        _ => None,
-    };
+    let device = |item: &Item| if let Item::Link(link) = item { Some((**link).clone()) } else { None };
     let subnet_file = desired.get(&Key::File(inputs.node.subnet_file.clone()));
     OwnStatus {
         owner: inputs.own.owner.clone(),
@@ -188,10 +185,8 @@ fn own_status(evidence: &Evidence, inputs: &Inputs, desired: &State) -> OwnStatu
 }
 
 fn rule_status(inputs: &Inputs, desired: &State) -> Option<RuleStatus> {
-    let tables = desired.iter().filter_map(|item| match item {
-        Item::Rules(table) => Some(table),
-        _ => None,
-    });
+    let tables =
+        desired.iter().filter_map(|item| if let Item::Rules(table) = item { Some(table) } else { None });
     let roles = tables.flat_map(|table| &table.chains).map(|chain| chain.role).collect();
     Some(RuleStatus { system: inputs.firewall.system?, roles })
 }

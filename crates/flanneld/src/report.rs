@@ -165,10 +165,7 @@ impl Reporter {
 
     /// What a person should know as well, and was told in the log when it began.
     fn old_news(&self, store: &StoreState, damper: &Damper) -> Vec<Finding> {
-        let who = |key: &Key| match key {
-            Key::Rules(_) => self.suspects.accused(),
-            _ => None,
-        };
+        let who = |key: &Key| if let Key::Rules(_) = key { self.suspects.accused() } else { None };
         let contested = damper.contested().map(|key| {
             let who = who(key).unwrap_or_else(|| "something".to_owned());
             Finding::new(Code::Contested, key, key).because(format!("{who} keeps undoing it"))

@@ -38,10 +38,7 @@ fn rule_change(change: &Change) -> RuleChange {
 }
 
 fn table(item: &Item) -> Option<RuleTable> {
-    match item {
-        Item::Rules(table) => Some((**table).clone()),
-        _ => None,
-    }
+    if let Item::Rules(table) = item { Some((**table).clone()) } else { None }
 }
 
 fn why(change: &Change, failure: &RuleFailure) -> ApplyError {

@@ -27,12 +27,9 @@ pub(super) fn obstacles(interest: &RwLock<Interest>, links: BTreeSet<LinkName>) 
 
 /// The forwarding entries that these changes make and remove: what the kernel tells of them is no news.
 pub(super) fn own_entries(interest: &RwLock<Interest>, changes: &[Change]) {
-    let entry = |change: &Change| match change {
-        Change::Create(Item::Fdb(entry)) | Change::Replace { to: Item::Fdb(entry), .. } => {
-            Some(OwnEntry { entry: *entry, is_there: true })
-        }
-        Change::Remove(Item::Fdb(entry)) => Some(OwnEntry { entry: *entry, is_there: false }),
-        _ => None,
+    let entry = |change: &Change| {
+        let Item::Fdb(entry) = *change.item() else { return None };
+        Some(OwnEntry { entry, is_there: !matches!(change, Change::Remove(_)) })
     };
     let entries = changes.iter().filter_map(entry).collect();
     interest.write().unwrap_or_else(PoisonError::into_inner).own_entries = entries;
