@@ -9,7 +9,6 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use flannel_kernel::firewall::masq_agent::{AgentFirewall, Depth};
 use flannel_kernel::firewall::rules::Rules;
 use flannel_kernel::netns::{Namespace, run_inside};
 use flannel_plan::family::ByFamily;
@@ -185,10 +184,11 @@ fn keep_as_agent(system: System, list: Vec<IpNet>) -> anyhow::Result<()> {
     let config =
         AgentConfig { non_masquerade: list, ..AgentConfig::without_file(DefaultNetworks::default()) };
     let source_ports = ByFamily { v4: Some(SourcePorts::Randomised), v6: None };
-    let spec = AgentSpec { system, chain: "IP-MASQ-AGENT".into(), source_ports, to_ports: vec![], config };
-    let mut firewall = AgentFirewall::open();
-    let observation = firewall.observe(&spec, Depth::Thorough);
-    let failures = firewall.apply(&spec, &observation.differences);
+    let chain = "IP-MASQ-AGENT".to_owned().try_into().map_err(anyhow::Error::msg)?;
+    let spec = AgentSpec { system, chain, source_ports, to_ports: vec![], config };
+    let mut rules = Rules::open_for(&spec.scope());
+    let due = changes(&spec.scope(), &spec.desired(), &rules.observe(system));
+    let failures = rules.apply(&spec.scope(), &due);
     ensure!(failures.is_empty(), "{failures:?}");
     Ok(())
 }
@@ -204,7 +204,8 @@ fn keep_as_flanneld(system: System, list: Vec<IpNet>) -> anyhow::Result<()> {
         forward: false,
         untracked: ByFamily::default(),
     };
-    let scope = RuleScope { instance: spec.instance.clone(), former: vec![], networks: vec![cluster] };
+    let scope =
+        RuleScope { instance: spec.instance.clone(), networks: vec![cluster], ..RuleScope::default() };
     let mut rules = Rules::open();
     let due = changes(&scope, &desired(&spec), &rules.observe(system));
     let failures = rules.apply(&scope, &due);

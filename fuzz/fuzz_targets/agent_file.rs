@@ -4,8 +4,8 @@
 
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::masq_agent::config::{AgentConfig, DefaultNetworks};
-use flannel_plan::masq_agent::iptables::{AgentFound, lines};
 use flannel_plan::masq_agent::spec::AgentSpec;
+use flannel_plan::rules::edit::edits;
 use flannel_plan::rules::{SourcePorts, System};
 use libfuzzer_sys::fuzz_target;
 
@@ -14,14 +14,18 @@ fuzz_target!(|text: &str| {
         Err(faults) => assert!(!faults.to_string().is_empty()),
         Ok(config) => {
             let source_ports = ByFamily { v4: Some(SourcePorts::Randomised), v6: Some(SourcePorts::Kept) };
-            let (system, chain) = (System::IptablesNft, "IP-MASQ-AGENT".into());
-            let wish = AgentSpec { system, chain, source_ports, to_ports: Default::default(), config };
-            for family in Family::BOTH {
-                let rules = wish.rules(family).expect("both families are on");
-                assert!(
-                    !lines(&rules).is_empty() && rules.set().len() <= 1 + wish.config.non_masquerade.len()
-                );
-                assert!(AgentFound::default().script(&wish, family).is_some());
+            for system in [System::IptablesNft, System::Nftables] {
+                let chain = "IP-MASQ-AGENT".to_owned().try_into().expect("a name");
+                let (config, to_ports) = (config.clone(), Default::default());
+                let spec = AgentSpec { system, chain, source_ports, to_ports, config };
+                let tables = spec.desired();
+                assert_eq!(tables.len(), 2);
+                for table in tables {
+                    let most = 1 + spec.config.non_masquerade.len();
+                    assert!(table.sets.iter().all(|set| set.networks.len() <= most));
+                    assert!(!table.chains[0].rules.is_empty());
+                    assert!(!edits(&spec.scope(), Some(&table), None).is_empty());
+                }
             }
         }
     }

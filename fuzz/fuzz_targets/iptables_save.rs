@@ -5,20 +5,18 @@
 use std::collections::BTreeSet;
 
 use flannel_plan::family::{ByFamily, Family};
-use flannel_plan::masq_agent::iptables::found as agent_found;
 use flannel_plan::rules::edit::{applied, edits};
 use flannel_plan::rules::explain::{Packet, explain_snat};
+use flannel_plan::rules::found::FoundTable;
 use flannel_plan::rules::iptables::{saved, script};
 use flannel_plan::rules::observed::{RuleScope, observed_table};
 use flannel_plan::rules::spec::{PodNet, Spec, desired};
 use flannel_plan::rules::translated::translation_of;
-use flannel_plan::rules::{RuleTable, SourcePorts, System};
+use flannel_plan::rules::{RuleTable, SourcePorts, System, TableId};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
     let system = System::IptablesNft;
-    let agent = agent_found("IP-MASQ-AGENT", text);
-    assert!(!agent.is_empty() || agent.removal("IP-MASQ-AGENT").is_none());
     let Ok(found) = saved(system, Family::V4, text) else { return };
     let tables = found.tables;
     assert!(!explain_snat(&tables, &packet()).to_string().is_empty());
@@ -30,18 +28,22 @@ fuzz_target!(|text: &str| {
     for id in ids {
         let (want, have) =
             (wanted.iter().find(|table| table.id == *id), tables.iter().find(|table| table.id == *id));
-        let steps = edits(&scope, want, have);
-        if let Some(have) = have {
-            let _ = script(have, &steps);
-        }
-        let made = applied(&scope, have, id, &steps);
-        assert_eq!(
-            made.as_ref().and_then(|made| observed_table(&scope, made)).as_ref(),
-            want.filter(has_chains),
-            "{id}"
-        );
+        mend(&scope, want, have, id);
     }
+    // Nothing of ip-masq-agent is to be there.
+    let agent = "IP-MASQ-AGENT".to_owned().try_into().expect("a name");
+    let agent = RuleScope { masq_agent: Some(agent), ..RuleScope::default() };
+    tables.iter().for_each(|table| mend(&agent, None, Some(table), &table.id));
 });
+
+/// What is read can be made what is wanted in one step.
+fn mend(scope: &RuleScope, want: Option<&RuleTable>, have: Option<&FoundTable>, id: &TableId) {
+    let edits = edits(scope, want, have);
+    let _ = script(&id.name, &edits);
+    let made = applied(have, id, &edits);
+    let left = made.as_ref().and_then(|made| observed_table(scope, made));
+    assert_eq!(left.as_ref(), want.filter(has_chains), "{id}");
+}
 
 fn has_chains(table: &&RuleTable) -> bool {
     !table.chains.is_empty()
@@ -75,5 +77,10 @@ fn spec(system: System) -> Spec {
 
 fn scope() -> RuleScope {
     let networks = vec!["10.244.0.0/16".parse().expect("a network")];
-    RuleScope { instance: "10.244.0.0/16".into(), former: vec!["/run/flannel/subnet.env".into()], networks }
+    RuleScope {
+        instance: "10.244.0.0/16".into(),
+        former: vec!["/run/flannel/subnet.env".into()],
+        networks,
+        masq_agent: None,
+    }
 }

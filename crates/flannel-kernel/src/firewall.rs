@@ -7,7 +7,6 @@ mod abi;
 pub mod conntrack;
 pub mod iptables;
 pub mod localnet;
-pub mod masq_agent;
 mod netfilter;
 pub mod nft;
 pub mod rules;

@@ -69,7 +69,7 @@ impl Scope {
             Some(mark) => write_networks(mark.networks.into_iter()).into(),
             None => self.instance.as_str().into(),
         };
-        RuleScope { instance, former: self.former.clone(), networks: self.networks.clone() }
+        RuleScope { instance, former: self.former.clone(), networks: self.networks.clone(), masq_agent: None }
     }
 }
 

@@ -5,6 +5,7 @@
 //! spelling of one of the two languages; the other is spoken by `flannel-kernel`.
 
 pub mod chain;
+mod chain_name;
 mod display;
 pub mod edit;
 pub mod explain;
@@ -23,7 +24,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
+use crate::diff::{Change, diff};
 use crate::family::Family;
+use crate::state::{Item, State};
+pub use chain_name::ChainName;
+pub use display::differences;
 pub use rule::{Action, Expression, Is, Match, Rule, SCTP, SetMark, Side, SourcePorts, TCP, UDP};
 
 use found::RuleObservation;
@@ -119,6 +124,8 @@ pub enum Fault {
     WrongPolicy(Role),
     /// The table is there and does nothing.
     Dormant,
+    /// A set has the name of ours, and is of another kind.
+    OtherSet(Box<str>),
 }
 
 /// The addresses that many listen to.
@@ -129,37 +136,11 @@ pub fn multicast(family: Family) -> IpNet {
     }
 }
 
-/// A change to one table.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RuleChange {
-    /// What is ours there.
-    pub from: Option<RuleTable>,
-    /// What should be.
-    pub to: Option<RuleTable>,
-}
-
-impl RuleChange {
-    /// The table that changes.
-    pub fn id(&self) -> Option<&TableId> {
-        self.to.as_ref().or(self.from.as_ref()).map(|table| &table.id)
-    }
-}
-
 /// The changes that the look at the rules of an instance asks for; what could not be looked at stays as it is.
-pub fn changes(scope: &RuleScope, desired: &[RuleTable], observation: &RuleObservation) -> Vec<RuleChange> {
-    let seen: Vec<_> =
-        desired.iter().filter(|table| observation.unreadable_because(&table.id).is_none()).cloned().collect();
-    diff(&seen, &observed::observed(scope, &observation.tables))
-}
-
-/// The changes that turn what is observed into what is desired: first what makes, then what only removes, so
-/// that a switch from one system to another has no moment without rules.
-pub fn diff(desired: &[RuleTable], observed: &[RuleTable]) -> Vec<RuleChange> {
-    let find = |tables: &[RuleTable], id: &TableId| tables.iter().find(|table| table.id == *id).cloned();
-    let made = desired.iter().map(|want| (find(observed, &want.id), Some(want.clone())));
-    let removed = observed.iter().rev().filter(|have| find(desired, &have.id).is_none());
-    made.chain(removed.map(|have| (Some(have.clone()), None)))
-        .filter(|(from, to)| from != to)
-        .map(|(from, to)| RuleChange { from, to })
-        .collect()
+pub fn changes(scope: &RuleScope, desired: &[RuleTable], observation: &RuleObservation) -> Vec<Change> {
+    let state = |tables: Vec<RuleTable>| -> State {
+        tables.into_iter().map(|table| Item::Rules(Box::new(table))).collect()
+    };
+    let seen = desired.iter().filter(|table| observation.unreadable_because(&table.id).is_none());
+    diff(&state(seen.cloned().collect()), &state(observed::observed(scope, &observation.tables)))
 }

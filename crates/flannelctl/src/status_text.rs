@@ -243,6 +243,7 @@ fn rule_words(rules: &RuleStatus) -> String {
         Role::Masquerade => "masquerade",
         Role::Forward => "forwarding",
         Role::UntrackedIn | Role::UntrackedOut => "untracked tunnel packets",
+        Role::MasqAgent(_) => "ip-masq-agent",
     };
     let mut words: Vec<&str> = rules.roles.iter().map(word).collect();
     words.dedup();

@@ -11,7 +11,9 @@ mod yaml;
 
 use std::ffi::OsString;
 
-use flannel_kernel::firewall::masq_agent::AgentFirewall;
+use flannel_kernel::firewall::rules::Rules;
+use flannel_kernel::firewall::rules::watch::RuleWatch;
+use flannel_plan::rules::observed::RuleScope;
 use tracing::info;
 
 use crate::culprits::{Culprits, Suspects};
@@ -46,13 +48,15 @@ fn run(options: AgentOptions, bell: Bell) -> (u8, String) {
 
 /// Keeps the rules until the end is rung; they stay when it ends, as the original's do.
 fn keep(options: AgentOptions, bell: Bell) {
-    info!(version = options::VERSION, file = %options.config.display(), chain = options.chain, "{NAME} starts");
-    let firewall = AgentFirewall::open();
+    info!(version = options::VERSION, file = %options.config.display(), chain = %options.chain, "{NAME} starts");
+    let scope = RuleScope { masq_agent: Some(options.chain), ..RuleScope::default() };
+    let rules = Rules::open_for(&scope);
     let culprits = Culprits::default();
     let named =
         Named { name: "rule-watch", without: "changes to rules are repaired every resyncInterval only" };
-    let open = firewall.watcher(&options.chain);
+    let own_ports: Vec<u32> = rules.port_id().into_iter().collect();
+    let open = move || RuleWatch::open(own_ports.clone(), &scope);
     watching::keep_rules(named, Failures::default(), open, (bell.clone(), culprits.clone()));
     file_watch::start_or_poll(&options.config, bell.clone());
-    Agent::new(options, firewall, Suspects::new(culprits)).run(&mut Alarm::new(bell));
+    Agent::new(options, rules, Suspects::new(culprits)).run(&mut Alarm::new(bell));
 }

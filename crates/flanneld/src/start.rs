@@ -12,6 +12,7 @@ use flannel_kernel::Linux;
 use flannel_kernel::firewall::rules::watch::RuleWatch;
 use flannel_kernel::watch::{Interest, Watch, WatchError};
 use flannel_plan::family::ByFamily;
+use flannel_plan::rules::observed::RuleScope;
 use flannel_plan::subnet_env::previous_subnets;
 use ipnet::IpNet;
 use tokio::runtime::Runtime;
@@ -45,7 +46,7 @@ pub fn run(options: Options, bell: &Bell) -> anyhow::Result<()> {
     watch_kernel(Arc::clone(&interest), bell.clone(), failures.clone());
     let culprits = Culprits::default();
     let own_ports: Vec<u32> = kernel.rules().port_id().into_iter().collect();
-    let open = move || RuleWatch::open(own_ports.clone());
+    let open = move || RuleWatch::open(own_ports.clone(), &RuleScope::default());
     let named = Named { name: "rule-watch", without: "changes to rules are repaired once a minute only" };
     watching::keep_rules(named, failures.clone(), open, (bell.clone(), culprits.clone()));
     file_watch::start(Path::new(&options.subnet_file), bell.clone(), failures.clone());

@@ -15,16 +15,16 @@ mod userdata;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use flannel_plan::family::Family;
 use flannel_plan::rules::edit::Edit;
-use flannel_plan::rules::found::RuleName;
-use flannel_plan::rules::{Action, Rule};
+use flannel_plan::rules::found::{FoundRule, RuleName};
+use flannel_plan::rules::{Action, Is, Match, Rule};
 use rustix::io::Errno;
 
 use super::abi::*;
 use super::netfilter::{Netfilter, Refused, be32, header, text};
 use crate::netlink::{NetlinkError, Outbox, Received};
 
-pub use listing::{ListedChain, ListedSet, ListedTable};
 pub use object::{Table, TableFamily};
 pub use transaction::Transaction;
 
@@ -43,6 +43,20 @@ impl Listed {
     /// The edit that takes it out.
     pub fn deletion(&self) -> Edit {
         Edit::DeleteRule(self.chain.as_str().into(), RuleName::Handle(self.handle))
+    }
+
+    /// What it says, and how it is named; none if it is not about packets of a family. In tables of several families
+    /// rules may say which.
+    pub(super) fn found_about(mut self, family: Family) -> Option<FoundRule> {
+        let mut about = true;
+        self.rule.matches.retain(|it| match it {
+            Match::Family(is, of) => {
+                about &= (*of == family) == (*is == Is::Equal);
+                false
+            }
+            _ => true,
+        });
+        about.then_some(FoundRule { rule: self.rule, name: RuleName::Handle(self.handle) })
     }
 
     /// A number that stays as long as the rule does: one that was replaced keeps its handle and says something else.
@@ -157,7 +171,7 @@ impl Nft {
 
     fn dump_rules(&mut self, table: Table, names: &[(u16, &str)]) -> Result<Vec<Listed>, NftError> {
         let filtered = || request(NFT_MSG_GETRULE, table.family.number(), names);
-        match self.socket.dump(filtered, |message| read_rule(message, table)) {
+        match self.socket.dump(filtered, |message| read_rule(message, table.family, table.name)) {
             Err(why) if says_absent(&why) => Ok(Vec::new()),
             found => found.map_err(|why| NftError::List { what: format!("the rules of table {table}"), why }),
         }
@@ -228,11 +242,7 @@ fn read_chain(message: &Received, table: Table) -> Option<String> {
     name
 }
 
-fn read_rule(message: &Received, table: Table) -> Option<Listed> {
-    read_rule_of_any(message, table.family, table.name)
-}
-
-fn read_rule_of_any(message: &Received, family: TableFamily, table: &str) -> Option<Listed> {
+fn read_rule(message: &Received, family: TableFamily, table: &str) -> Option<Listed> {
     let (_, attributes) = message.split::<4>()?;
     let mut listed = Listed { chain: String::new(), handle: 0, rule: Rule::new([], Action::Nothing) };
     let mut beside = (None, None);

@@ -5,21 +5,23 @@
 //! table right in one transaction. [`watch::RuleWatch`] tells when it is worth to look.
 
 mod failure;
-pub(super) mod legacy;
-mod listed;
+mod legacy;
 mod native;
 mod programs;
 mod translation;
 pub mod watch;
 
+use flannel_plan::diff::Change;
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::rules::edit::edits;
 use flannel_plan::rules::explain::Step;
 use flannel_plan::rules::found::{FoundTable, RuleObservation, Unreadable};
 use flannel_plan::rules::iptables::Saved;
 use flannel_plan::rules::observed::RuleScope;
+use flannel_plan::rules::role::Role;
 use flannel_plan::rules::tools::{Ability, Program, Tools};
-use flannel_plan::rules::{RuleChange, RuleTable, System, TableId, iptables as language};
+use flannel_plan::rules::{RuleTable, System, TableId, iptables as language};
+use flannel_plan::state::Item;
 
 pub use failure::{RuleFailure, RulesError};
 
@@ -45,9 +47,14 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// Finds out what there is to look at, in the namespace of this thread.
+    /// Finds out what there is to look at for flanneld, in the namespace of this thread.
     pub fn open() -> Self {
-        let (native, leftovers) = (Native::open(), legacy::Leftovers::default());
+        Self::open_for(&RuleScope::default())
+    }
+
+    /// The same for whoever asks for these rules.
+    pub fn open_for(scope: &RuleScope) -> Self {
+        let (native, leftovers) = (Native::open(scope.roles()), legacy::Leftovers::default());
         Self { native, programs: Vec::new(), found: Vec::new(), leftovers, translations: Vec::new() }
     }
 
@@ -87,20 +94,20 @@ impl Rules {
             Ok(tables) => observation.tables.extend_from_slice(tables),
             Err(why) => observation
                 .unreadable
-                .extend(Family::BOTH.map(|family| not_readable(System::Nftables, family, &why))),
+                .extend(Family::BOTH.map(|family| self.not_readable(System::Nftables, family, &why))),
         }
         let check_legacy = self.leftovers.are_due(system);
         for family in Family::BOTH {
             if system == System::IptablesNft {
                 let found = self.observe_by_program(system, family);
-                add(&mut observation, (system, family), found);
+                self.add(&mut observation, (system, family), found);
             }
             // In nftables the leftovers of iptables are found without a program, by `native`.
             let legacy = System::IptablesLegacy;
-            if system == legacy || check_legacy && legacy::has_ours(family) {
+            if system == legacy || check_legacy && legacy::has_ours(self.native.roles(), family) {
                 self.leftovers.found_some(system);
                 let found = self.observe_by_program(legacy, family);
-                add(&mut observation, (legacy, family), found);
+                self.add(&mut observation, (legacy, family), found);
             }
         }
         self.found.clone_from(&observation.tables);
@@ -122,15 +129,15 @@ impl Rules {
             by_program.iter().flat_map(|saved| &saved.tables).map(|table| table.id.name.clone()).collect();
         let native = self.native.everything(family, &shown);
         let native = native.map(|tables| Saved { tables, unreadable: vec![] });
-        add(&mut observation, (System::Nftables, family), native);
+        self.add(&mut observation, (System::Nftables, family), native);
         match by_program {
             Err(RulesError::NoProgram(_)) => {}
             found => {
                 let found = found.map(|saved| Saved { unreadable: vec![], ..saved });
-                add(&mut observation, (System::IptablesNft, family), found);
+                self.add(&mut observation, (System::IptablesNft, family), found);
             }
         }
-        add(&mut observation, (System::IptablesLegacy, family), all_legacy(family));
+        self.add(&mut observation, (System::IptablesLegacy, family), all_legacy(family));
         observation
     }
 
@@ -167,32 +174,70 @@ impl Rules {
     /// Makes changes to the tables of the last look; goes on after a failure, and returns all failures.
     ///
     /// What makes rules is done before what only removes them: packets never find neither the old nor the new.
-    pub fn apply(&mut self, scope: &RuleScope, changes: &[RuleChange]) -> Vec<RuleFailure> {
-        let (make, remove): (Vec<_>, Vec<_>) = changes.iter().partition(|change| change.to.is_some());
+    pub fn apply(&mut self, scope: &RuleScope, changes: &[Change]) -> Vec<RuleFailure> {
+        let asked = changes.iter().filter_map(Asked::of);
+        let (make, remove): (Vec<_>, Vec<_>) = asked.partition(|asked| asked.want.is_some());
         let mut failures = self.apply_together(scope, &make);
         failures.extend(self.apply_together(scope, &remove));
         failures
     }
 
-    fn apply_together(&mut self, scope: &RuleScope, changes: &[&RuleChange]) -> Vec<RuleFailure> {
+    fn apply_together(&mut self, scope: &RuleScope, asked: &[Asked]) -> Vec<RuleFailure> {
         let mut failures = Vec::new();
-        let mut by_program: Vec<((System, Family), Vec<&RuleChange>)> = Vec::new();
-        for (id, change) in changes.iter().filter_map(|change| Some((change.id()?, *change))) {
+        let mut by_program: Vec<((System, Family), Vec<Asked>)> = Vec::new();
+        for Asked { id, want } in asked.iter().copied() {
             if self.is_native(id) {
-                let done = self.native.apply(scope, id, change.to.as_ref());
-                failures.extend(done.err().map(|why| RuleFailure { id: id.clone(), why }));
+                let done = self.native.apply(scope, id, want);
+                failures.extend(done.err().map(|why| self.failure(id, why)));
                 continue;
             }
             let place = (id.system, id.family);
             match by_program.iter_mut().find(|(known, _)| *known == place) {
-                Some((_, changes)) => changes.push(change),
-                None => by_program.push((place, vec![change])),
+                Some((_, all)) => all.push(Asked { id, want }),
+                None => by_program.push((place, vec![Asked { id, want }])),
             }
         }
-        for (place, changes) in by_program {
-            failures.extend(self.restore(scope, place, &changes));
+        for (place, asked) in by_program {
+            failures.extend(self.restore(scope, place, &asked));
         }
         failures
+    }
+
+    fn failure(&self, id: &TableId, why: RulesError) -> RuleFailure {
+        RuleFailure { id: id.clone(), hint: why.hint(self.to_nftables()), why }
+    }
+
+    /// How an operator chooses nftables.
+    fn to_nftables(&self) -> &'static str {
+        match self.native.roles() {
+            [Role::MasqAgent(_), ..] => "choose nftables with --nftables",
+            _ => "set EnableNFTables in net-conf.json",
+        }
+    }
+
+    /// Adds what was found in one place, and where nothing could be seen.
+    fn add(
+        &self,
+        observation: &mut RuleObservation,
+        (system, family): (System, Family),
+        found: Result<Saved, RulesError>,
+    ) {
+        match found {
+            Ok(Saved { tables, unreadable }) => {
+                observation.tables.extend(tables);
+                observation.unreadable.extend(unreadable.into_iter().map(|table| {
+                    let why = RulesError::Unreadable(TableId { system, family, name: table.clone() });
+                    Unreadable { table: Some(table), ..self.not_readable(system, family, &why) }
+                }));
+            }
+            Err(why) => observation.unreadable.push(self.not_readable(system, family, &why)),
+        }
+    }
+
+    fn not_readable(&self, system: System, family: Family, why: &RulesError) -> Unreadable {
+        let hint = why.hint(self.to_nftables());
+        let why = hint.map_or_else(|| why.to_string(), |hint| format!("{why}; {hint}"));
+        Unreadable { system, family, table: None, why }
     }
 
     /// Whether a table is changed by netlink: our own, and leftovers of iptables that were found there.
@@ -205,45 +250,40 @@ impl Rules {
         &mut self,
         scope: &RuleScope,
         (system, family): (System, Family),
-        changes: &[&RuleChange],
+        asked: &[Asked],
     ) -> Vec<RuleFailure> {
-        let script: String = changes.iter().filter_map(|change| self.script(scope, change)).collect();
+        let script: String = asked.iter().filter_map(|asked| self.script(scope, *asked)).collect();
         let done = self.programs(system, family).and_then(|at| self.programs[at].restore(&script));
         let Err(why) = done else { return vec![] };
         // Some of the tables may be done: only a look tells which.
         let now = self.observe_by_program(system, family).unwrap_or_default().tables;
-        let failed = changes.iter().filter_map(|change| Some((change.id()?, change.to.as_ref()))).filter(
-            |(id, to)| {
-                let found = now.iter().find(|table| table.id == **id);
-                !edits(scope, *to, found).is_empty()
-            },
-        );
-        failed.map(|(id, _)| RuleFailure { id: id.clone(), why: why.clone() }).collect()
+        let failed = asked.iter().filter(|asked| {
+            let found = now.iter().find(|table| table.id == *asked.id);
+            !edits(scope, asked.want, found).is_empty()
+        });
+        failed.map(|asked| self.failure(asked.id, why.clone())).collect()
     }
 
-    fn script(&self, scope: &RuleScope, change: &RuleChange) -> Option<String> {
-        let id = change.id()?;
+    fn script(&self, scope: &RuleScope, Asked { id, want }: Asked) -> Option<String> {
         let found = self.found.iter().find(|table| table.id == *id);
-        let edits = edits(scope, change.to.as_ref(), found);
+        let edits = edits(scope, want, found);
         (!edits.is_empty()).then(|| language::script(&id.name, &edits))
     }
 }
 
-/// Adds what was found in one place, and where nothing could be seen.
-fn add(
-    observation: &mut RuleObservation,
-    (system, family): (System, Family),
-    found: Result<Saved, RulesError>,
-) {
-    match found {
-        Ok(Saved { tables, unreadable }) => {
-            observation.tables.extend(tables);
-            observation.unreadable.extend(unreadable.into_iter().map(|table| {
-                let why = RulesError::Unreadable(TableId { system, family, name: table.clone() });
-                Unreadable { table: Some(table), ..not_readable(system, family, &why) }
-            }));
-        }
-        Err(why) => observation.unreadable.push(not_readable(system, family, &why)),
+/// A table, and what it should hold of ours.
+#[derive(Clone, Copy)]
+struct Asked<'a> {
+    id: &'a TableId,
+    want: Wanted<'a>,
+}
+
+impl<'a> Asked<'a> {
+    /// What a change asks for; none if it is not one of rules.
+    fn of(change: &'a Change) -> Option<Self> {
+        let Item::Rules(table) = change.item() else { return None };
+        let want = (!matches!(change, Change::Remove(_))).then_some(&**table);
+        Some(Self { id: &table.id, want })
     }
 }
 
@@ -253,11 +293,6 @@ fn all_legacy(family: Family) -> Result<Saved, RulesError> {
         return Ok(Saved::default());
     }
     Programs::find(System::IptablesLegacy, family)?.save()
-}
-
-fn not_readable(system: System, family: Family, why: &RulesError) -> Unreadable {
-    let why = why.hint().map_or_else(|| why.to_string(), |hint| format!("{why}; {hint}"));
-    Unreadable { system, family, table: None, why }
 }
 
 fn program(found: &Iptables) -> Program {

@@ -1,7 +1,6 @@
 //! Changes of rules among those of a pass: neighbours in the list go together, so that one program does them all.
 
 use flannel_plan::diff::Change;
-use flannel_plan::rules::{RuleChange, RuleTable};
 use flannel_plan::state::{Item, Key};
 
 use super::Linux;
@@ -10,16 +9,14 @@ use crate::{ApplyError, Failure};
 
 /// Whether a change is one of rules.
 pub(super) fn is_one(change: &Change) -> bool {
-    let (Change::Create(item) | Change::Remove(item) | Change::Replace { to: item, .. }) = change;
-    matches!(item, Item::Rules(_))
+    matches!(change.item(), Item::Rules(_))
 }
 
 impl Linux {
     /// Makes changes to the tables of the last look.
     pub(super) fn apply_rules(&mut self, changes: &[Change]) -> Vec<Failure> {
-        let asked: Vec<RuleChange> = changes.iter().map(rule_change).collect();
         let scope = self.rule_scope.clone();
-        let failures = Self::rules(self).apply(&scope, &asked);
+        let failures = Self::rules(self).apply(&scope, changes);
         let failed = |change: &Change| {
             let Key::Rules(id) = change.key() else { return None };
             let failure = failures.iter().find(|failure| failure.id == id)?;
@@ -29,19 +26,7 @@ impl Linux {
     }
 }
 
-fn rule_change(change: &Change) -> RuleChange {
-    match change {
-        Change::Create(to) => RuleChange { from: None, to: table(to) },
-        Change::Replace { from, to } => RuleChange { from: table(from), to: table(to) },
-        Change::Remove(from) => RuleChange { from: table(from), to: None },
-    }
-}
-
-fn table(item: &Item) -> Option<RuleTable> {
-    if let Item::Rules(table) = item { Some((**table).clone()) } else { None }
-}
-
 fn why(change: &Change, failure: &RuleFailure) -> ApplyError {
     let (verb, object) = (change.verb(), change.key().to_string());
-    ApplyError::Rules { verb, object, why: failure.why.to_string(), hint: failure.why.hint() }
+    ApplyError::Rules { verb, object, why: failure.why.to_string(), hint: failure.hint.clone() }
 }

@@ -7,21 +7,31 @@ mod sandbox;
 mod traffic;
 mod written;
 
-use flannel_kernel::firewall::masq_agent::{AgentFirewall, AgentLook, Depth};
+use flannel_kernel::firewall::rules::Rules;
+use flannel_plan::diff::Change;
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::masq_agent::config::{AgentConfig, DefaultNetworks};
 use flannel_plan::masq_agent::spec::AgentSpec;
-use flannel_plan::rules::{SourcePorts, System};
+use flannel_plan::rules::{ChainName, SourcePorts, System};
 use sandbox::{in_a_node, sh};
 
 const SYSTEMS: [System; 3] = [System::Nftables, System::IptablesNft, System::IptablesLegacy];
 const CHAIN: &str = "IP-MASQ-AGENT";
 
+fn name(chain: &str) -> ChainName {
+    chain.to_owned().try_into().unwrap()
+}
+
+/// The rules of the agent.
+fn open() -> Rules {
+    Rules::open_for(&spec(System::Nftables).scope())
+}
+
 /// Both families with what holds without a file.
 fn spec(system: System) -> AgentSpec {
     AgentSpec {
         system,
-        chain: CHAIN.into(),
+        chain: name(CHAIN),
         source_ports: ByFamily { v4: Some(SourcePorts::Randomised), v6: Some(SourcePorts::Randomised) },
         to_ports: vec![],
         config: AgentConfig::without_file(DefaultNetworks::Private),
@@ -38,21 +48,26 @@ fn in_every_system(test: impl Fn(System) + Send + Sync) {
     }
 }
 
+/// What has to change.
+fn due(rules: &mut Rules, spec: &AgentSpec) -> Vec<Change> {
+    let observation = rules.observe(spec.system);
+    assert_eq!(observation.unreadable, []);
+    flannel_plan::rules::changes(&spec.scope(), &spec.desired(), &observation)
+}
+
 /// What differs, in words.
-fn differences(firewall: &mut AgentFirewall, spec: &AgentSpec) -> Vec<String> {
-    let AgentLook { differences, unreadable } = firewall.observe(spec, Depth::Thorough);
-    assert_eq!(unreadable, [""; 0]);
-    differences.iter().map(|it| format!("{}: {}", it.id, it.words.join(", "))).collect()
+fn differences(rules: &mut Rules, spec: &AgentSpec) -> Vec<String> {
+    let words = |change: &Change| flannel_plan::rules::differences(change).join(", ");
+    due(rules, spec).iter().map(|change| format!("{}: {}", change.key(), words(change))).collect()
 }
 
 /// Makes the rules what a wish wants: one pass of changes, after which nothing is left to do. Tells what differed.
-fn settle(firewall: &mut AgentFirewall, spec: &AgentSpec) -> Vec<String> {
-    let told = differences(firewall, spec);
-    let observation = firewall.observe(spec, Depth::Thorough);
-    let failures: Vec<String> =
-        firewall.apply(spec, &observation.differences).iter().map(ToString::to_string).collect();
+fn settle(rules: &mut Rules, spec: &AgentSpec) -> Vec<String> {
+    let told = differences(rules, spec);
+    let due = due(rules, spec);
+    let failures: Vec<String> = rules.apply(&spec.scope(), &due).iter().map(ToString::to_string).collect();
     assert_eq!(failures, [""; 0]);
-    assert_eq!(differences(firewall, spec), [""; 0]);
+    assert_eq!(differences(rules, spec), [""; 0]);
     told
 }
 

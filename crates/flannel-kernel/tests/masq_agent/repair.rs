@@ -2,15 +2,18 @@
 
 use std::time::Duration;
 
-use flannel_kernel::firewall::masq_agent::{AgentFirewall, Depth};
 use flannel_kernel::firewall::rules::Rules;
+use flannel_kernel::firewall::rules::watch::RuleWatch;
 use flannel_plan::family::ByFamily;
 use flannel_plan::rules::observed::{RuleScope, observed};
 use flannel_plan::rules::spec::{PodNet, Spec, desired};
 use flannel_plan::rules::{SourcePorts, System, changes};
 
 use crate::sandbox::sh;
-use crate::{CHAIN, SYSTEMS, differences, everything, in_a_node, in_every_system, programs, settle, spec};
+use crate::{
+    CHAIN, SYSTEMS, differences, due, everything, in_a_node, in_every_system, name, open, programs, settle,
+    spec,
+};
 
 /// A way to break rules, and what is said of it.
 type Harm = (&'static str, &'static str);
@@ -29,19 +32,19 @@ const IN_NFTABLES: [Harm; 10] = [
     ),
     (
         "nft 'add chain ip ip-masq-agent IP-MASQ-AGENT { policy drop; }'",
-        "chain IP-MASQ-AGENT has another hook, priority or policy",
+        "IP-MASQ-AGENT drops packets at its end",
     ),
     (
         "nft 'flush chain ip ip-masq-agent IP-MASQ-AGENT; delete set ip ip-masq-agent IP-MASQ-AGENT; \
          add set ip ip-masq-agent IP-MASQ-AGENT { type ipv4_addr; }'",
-        "set IP-MASQ-AGENT does not hold what the configuration says",
+        "a set of another kind is called IP-MASQ-AGENT",
     ),
     (
         "nft 'flush chain ip ip-masq-agent IP-MASQ-AGENT; delete chain ip ip-masq-agent IP-MASQ-AGENT; \
          add chain ip ip-masq-agent IP-MASQ-AGENT'",
-        "chain IP-MASQ-AGENT has another hook, priority or policy, chain IP-MASQ-AGENT has 0 rules, not 3",
+        "chain IP-MASQ-AGENT has 0 rules, not 3, IP-MASQ-AGENT has another hook or priority",
     ),
-    ("nft 'add table ip ip-masq-agent { flags dormant; }'", "table ip ip-masq-agent is dormant"),
+    ("nft 'add table ip ip-masq-agent { flags dormant; }'", "the table is dormant"),
     (
         "nft 'flush chain ip ip-masq-agent IP-MASQ-AGENT; delete chain ip ip-masq-agent IP-MASQ-AGENT'",
         "there is no chain IP-MASQ-AGENT",
@@ -75,13 +78,13 @@ fn harms(system: System) -> Vec<(String, &'static str)> {
 #[test]
 fn every_harm_is_seen_named_and_put_right_in_one_pass() {
     in_every_system(|system| {
-        let mut firewall = AgentFirewall::open();
+        let mut rules = open();
         let spec = spec(system);
-        settle(&mut firewall, &spec);
+        settle(&mut rules, &spec);
         let right = everything();
         for (harm, said) in harms(system) {
             sh(&harm);
-            let told = settle(&mut firewall, &spec);
+            let told = settle(&mut rules, &spec);
             assert!(told.iter().any(|told| told.ends_with(said)), "{harm}: {told:?}");
             let now = everything();
             let sorted = |text: &str| {
@@ -97,10 +100,10 @@ fn every_harm_is_seen_named_and_put_right_in_one_pass() {
 #[test]
 fn every_switch_between_systems_leaves_nothing_of_the_old_one() {
     in_a_node(|| {
-        let mut firewall = AgentFirewall::open();
+        let mut rules = open();
         for (from, to) in SYSTEMS.iter().flat_map(|from| SYSTEMS.map(|to| (*from, to))) {
-            settle(&mut firewall, &spec(from));
-            settle(&mut firewall, &spec(to));
+            settle(&mut rules, &spec(from));
+            settle(&mut rules, &spec(to));
             let text = everything();
             let tables = text.matches("table ip ip-masq-agent").count();
             assert_eq!(tables, usize::from(to == System::Nftables), "{from} to {to}: {text}");
@@ -115,14 +118,14 @@ fn every_switch_between_systems_leaves_nothing_of_the_old_one() {
 #[test]
 fn switched_off_everything_is_gone_without_a_program_in_nftables() {
     in_a_node(|| {
-        let mut firewall = AgentFirewall::open();
-        settle(&mut firewall, &spec(System::IptablesNft));
-        settle(&mut firewall, &spec(System::Nftables));
+        let mut rules = open();
+        settle(&mut rules, &spec(System::IptablesNft));
+        settle(&mut rules, &spec(System::Nftables));
         let mut nothing = spec(System::Nftables);
         nothing.source_ports = ByFamily::default();
         sh("mount --bind $(mktemp -d) /usr/sbin");
-        let left = firewall.observe(&nothing, Depth::Usual);
-        assert_eq!(firewall.apply(&nothing, &left.differences).len(), 0);
+        let left = due(&mut rules, &nothing);
+        assert_eq!(rules.apply(&nothing.scope(), &left).len(), 0);
         sh("umount /usr/sbin");
         let text = everything();
         assert!(!text.contains("MASQ") && !text.contains("ip-masq-agent"), "{text}");
@@ -132,11 +135,11 @@ fn switched_off_everything_is_gone_without_a_program_in_nftables() {
 #[test]
 fn a_family_that_is_switched_off_loses_its_rules_and_only_those() {
     in_every_system(|system| {
-        let mut firewall = AgentFirewall::open();
+        let mut rules = open();
         let mut spec = spec(system);
-        settle(&mut firewall, &spec);
+        settle(&mut rules, &spec);
         spec.source_ports.v6 = None;
-        settle(&mut firewall, &spec);
+        settle(&mut rules, &spec);
         let text = everything();
         assert!(!text.contains("fe80::"), "{text}");
         assert!(text.contains("169.254.0.0/16"), "{text}");
@@ -147,11 +150,11 @@ fn a_family_that_is_switched_off_loses_its_rules_and_only_those() {
 fn a_chain_that_somebody_else_uses_stays_empty() {
     for system in [System::IptablesNft, System::IptablesLegacy] {
         in_a_node(|| {
-            let mut firewall = AgentFirewall::open();
-            settle(&mut firewall, &spec(system));
+            let mut rules = open();
+            settle(&mut rules, &spec(system));
             let iptables = programs(system)[0];
             sh(&format!("{iptables} -t nat -N MINE; {iptables} -t nat -A MINE -j {CHAIN}"));
-            settle(&mut firewall, &spec(System::Nftables));
+            settle(&mut rules, &spec(System::Nftables));
             assert_eq!(sh(&format!("{iptables} -t nat -S {CHAIN}")), format!("-N {CHAIN}\n"));
             assert_eq!(sh(&format!("{iptables} -t nat -S POSTROUTING")), "-P POSTROUTING ACCEPT\n");
         });
@@ -161,15 +164,16 @@ fn a_chain_that_somebody_else_uses_stays_empty() {
 #[test]
 fn two_agents_share_the_table_of_nftables_and_either_may_leave() {
     in_a_node(|| {
-        let mut firewall = AgentFirewall::open();
+        let mut rules = open();
         let (first, mut second) = (spec(System::Nftables), spec(System::Nftables));
-        second.chain = "SECOND".into();
-        settle(&mut firewall, &first);
-        settle(&mut firewall, &second);
-        assert_eq!(differences(&mut firewall, &first), [""; 0]);
+        second.chain = name("SECOND");
+        let mut others = Rules::open_for(&second.scope());
+        settle(&mut rules, &first);
+        settle(&mut others, &second);
+        assert_eq!(differences(&mut rules, &first), [""; 0]);
         second.source_ports = ByFamily::default();
-        settle(&mut firewall, &second);
-        assert_eq!(differences(&mut firewall, &first), [""; 0]);
+        settle(&mut others, &second);
+        assert_eq!(differences(&mut rules, &first), [""; 0]);
         assert!(!sh("nft list ruleset").contains("SECOND"));
     });
 }
@@ -183,31 +187,32 @@ fn what_others_have_in_the_table_outlives_every_repair_and_the_agent() {
         theirs.iter().for_each(|object| assert!(text.contains(object), "{object} is gone:\n{text}"));
     };
     in_a_node(|| {
-        let mut firewall = AgentFirewall::open();
+        let mut rules = open();
         let (first, mut second) = (spec(System::Nftables), spec(System::Nftables));
-        second.chain = "SECOND".into();
-        settle(&mut firewall, &first);
-        settle(&mut firewall, &second);
+        second.chain = name("SECOND");
+        let mut others = Rules::open_for(&second.scope());
+        settle(&mut rules, &first);
+        settle(&mut others, &second);
         sh("nft 'add counter ip ip-masq-agent theirs; add chain ip ip-masq-agent empty
                  add map ip ip-masq-agent portals { type ipv4_addr : verdict; }'");
         for (harm, _) in harms(System::Nftables).iter().skip(1) {
             sh(harm);
-            settle(&mut firewall, &first);
+            settle(&mut rules, &first);
             stays();
         }
         // Somebody's rule holds on to a set of our name and another kind: it is said, and nothing is torn down.
         sh("nft 'flush chain ip ip-masq-agent IP-MASQ-AGENT; delete set ip ip-masq-agent IP-MASQ-AGENT
                  add set ip ip-masq-agent IP-MASQ-AGENT { type inet_service; }
                  add rule ip ip-masq-agent empty tcp dport @IP-MASQ-AGENT accept'");
-        let observation = firewall.observe(&first, Depth::Usual);
-        let failures = firewall.apply(&first, &observation.differences);
+        let asked = due(&mut rules, &first);
+        let failures = rules.apply(&first.scope(), &asked);
         assert!(failures.iter().any(|failure| failure.to_string().contains("IP-MASQ-AGENT")), "{failures:?}");
         stays();
         sh("nft flush chain ip ip-masq-agent empty");
-        settle(&mut firewall, &first);
-        for mut gone in [first, second.clone()] {
+        settle(&mut rules, &first);
+        for (rules, mut gone) in [(&mut rules, first), (&mut others, second.clone())] {
             gone.source_ports = ByFamily::default();
-            settle(&mut firewall, &gone);
+            settle(rules, &gone);
         }
         let text = sh("nft list table ip ip-masq-agent");
         assert!(!text.contains("MASQ-AGENT {") && !text.contains("SECOND"), "{text}");
@@ -221,32 +226,31 @@ fn what_others_have_in_the_table_outlives_every_repair_and_the_agent() {
 #[test]
 fn while_nothing_of_the_agents_changes_no_program_is_run() {
     in_every_system(|system| {
-        let mut firewall = AgentFirewall::open();
+        let mut rules = open();
         let spec = spec(system);
-        settle(&mut firewall, &spec);
+        settle(&mut rules, &spec);
         let iptables = programs(system)[0];
         // Without programs a look that needs one fails.
         sh("mount --bind $(mktemp -d) /usr/sbin");
-        assert_eq!(differences(&mut firewall, &spec), [""; 0]);
+        assert_eq!(differences(&mut rules, &spec), [""; 0]);
         sh("umount /usr/sbin");
         sh(&format!("{iptables} -t nat -N OTHER; {iptables} -t nat -A POSTROUTING -s 192.0.2.1 -j OTHER"));
         if system != System::IptablesLegacy {
             sh("mount --bind $(mktemp -d) /usr/sbin");
         }
-        assert_eq!(differences(&mut firewall, &spec), [""; 0]);
+        assert_eq!(differences(&mut rules, &spec), [""; 0]);
     });
 }
 
 #[test]
 fn changes_by_others_are_told_and_our_own_are_not() {
     in_a_node(|| {
-        let mut firewall = AgentFirewall::open();
-        let mut watch = firewall.watcher(CHAIN)().unwrap();
-        settle(&mut firewall, &spec(System::Nftables));
+        let mut rules = open();
+        let own_ports = rules.port_id().into_iter().collect();
+        let mut watch = RuleWatch::open(own_ports, &spec(System::Nftables).scope()).unwrap();
+        settle(&mut rules, &spec(System::Nftables));
         sh("nft add table ip other; nft add table ip nat; nft add chain ip nat ELSE");
-        let quiet = |watch: &mut flannel_kernel::firewall::rules::watch::RuleWatch| {
-            watch.wait_at_most(Duration::from_millis(200)).unwrap()
-        };
+        let quiet = |watch: &mut RuleWatch| watch.wait_at_most(Duration::from_millis(200)).unwrap();
         // The table of iptables was made.
         assert_eq!(quiet(&mut watch).and_then(|notice| notice.by).as_deref(), Some("nft"));
         sh("nft add chain ip nat MORE; nft add rule ip nat MORE accept");
@@ -285,12 +289,12 @@ fn flanneld_and_the_agent_live_together_in_every_mix_of_systems() {
     for (ours, agents) in SYSTEMS.iter().flat_map(|ours| SYSTEMS.map(|agents| (*ours, agents))) {
         in_a_node(|| {
             let mut rules = Rules::open();
-            let mut firewall = AgentFirewall::open();
+            let mut agents_rules = open();
             let (flannel, agent) = (flannel(ours), spec(agents));
             let scope = RuleScope {
                 instance: flannel.instance.clone(),
-                former: vec![],
                 networks: vec!["10.244.0.0/16".parse().unwrap()],
+                ..RuleScope::default()
             };
             let mut settle_flannel = || {
                 let observation = rules.observe(ours);
@@ -303,20 +307,20 @@ fn flanneld_and_the_agent_live_together_in_every_mix_of_systems() {
             };
             for _ in 0..2 {
                 settle_flannel();
-                settle(&mut firewall, &agent);
+                settle(&mut agents_rules, &agent);
                 sh("nft flush ruleset");
                 for program in programs(System::IptablesLegacy) {
                     sh(&format!("{program} -t nat -F; {program} -t filter -F"));
                 }
             }
-            settle(&mut firewall, &agent);
+            settle(&mut agents_rules, &agent);
             settle_flannel();
-            assert_eq!(differences(&mut firewall, &agent), [""; 0], "{ours} and {agents}");
+            assert_eq!(differences(&mut agents_rules, &agent), [""; 0], "{ours} and {agents}");
             assert_eq!(settle_flannel(), 0, "{ours} and {agents}");
             // One goes, the other stays.
             let mut nothing = agent.clone();
             nothing.source_ports = ByFamily::default();
-            settle(&mut firewall, &nothing);
+            settle(&mut agents_rules, &nothing);
             assert_eq!(settle_flannel(), 0, "{ours} and {agents}");
         });
     }

@@ -5,7 +5,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::time::Duration;
 
-use flannel_kernel::firewall::masq_agent::AgentFirewall;
 use flannel_kernel::netns::{Namespace, run_inside};
 use flannel_plan::masq_agent::config::AgentConfig;
 use flannel_plan::masq_agent::spec::AgentSpec;
@@ -13,7 +12,7 @@ use flannel_plan::rules::System;
 use flannel_plan::rules::ports::ranges;
 
 use crate::sandbox::sh;
-use crate::{SYSTEMS, config, in_a_node, in_every_system, settle, spec};
+use crate::{SYSTEMS, config, in_a_node, in_every_system, open, settle, spec};
 
 /// A pod 10.244.1.5 on this node, and outside a host with an address in several networks.
 const OUTSIDE: [&str; 4] = ["192.0.2.9", "198.51.100.9", "11.3.231.9", "169.254.7.9"];
@@ -98,11 +97,11 @@ fn sources() -> Vec<Option<IpAddr>> {
 fn only_packets_to_networks_of_the_list_keep_their_source() {
     in_every_system(|system| {
         wire();
-        let mut firewall = AgentFirewall::open();
+        let mut rules = open();
         with_echoes(|| {
             let (pod, node) = (Some(IpAddr::from(POD)), Some(IpAddr::from(NODE)));
             let mut seen = |config: AgentConfig| {
-                settle(&mut firewall, &AgentSpec { config, ..spec(system) });
+                settle(&mut rules, &AgentSpec { config, ..spec(system) });
                 sources()
             };
             assert_eq!(seen(config("{}")), [node, node, node, pod], "{system}");
@@ -138,7 +137,7 @@ fn ports_are_chosen_from_the_ranges_by_their_size() {
         wire();
         let mut spec = spec(system);
         spec.to_ports = ranges("40000-40299,50000-50099").unwrap();
-        settle(&mut AgentFirewall::open(), &spec);
+        settle(&mut open(), &spec);
         let mut counts: BTreeMap<bool, usize> = BTreeMap::new();
         with_echoes(|| {
             for _ in 0..200 {
@@ -156,8 +155,8 @@ fn ports_are_chosen_from_the_ranges_by_their_size() {
 fn no_connection_is_lost_or_has_the_wrong_source_while_systems_are_switched() {
     in_a_node(|| {
         wire();
-        let mut firewall = AgentFirewall::open();
-        settle(&mut firewall, &spec(System::IptablesNft));
+        let mut rules = open();
+        settle(&mut rules, &spec(System::IptablesNft));
         let over = AtomicBool::new(false);
         let seen = with_echoes(|| {
             std::thread::scope(|scope| {
@@ -172,7 +171,7 @@ fn no_connection_is_lost_or_has_the_wrong_source_while_systems_are_switched() {
                     })
                 });
                 for system in SYSTEMS.iter().cycle().take(12) {
-                    settle(&mut firewall, &spec(*system));
+                    settle(&mut rules, &spec(*system));
                 }
                 over.store(true, Ordering::Relaxed);
                 calls.join().unwrap()

@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use flannel_kernel::firewall::masq_agent::AgentFirewall;
+use flannel_kernel::firewall::rules::Rules;
 use flannel_plan::masq_agent::config::{AgentConfig, DefaultNetworks};
 use flannel_plan::masq_agent::spec::AgentSpec;
 use flannel_plan::rules::ports::ranges;
 use flannel_plan::rules::{SourcePorts, System};
 
 use crate::sandbox::sh;
-use crate::{config, in_a_node, programs, settle, spec};
+use crate::{config, in_a_node, name, open, programs, settle, spec};
 
 /// The wishes that the original was run with, and what it left.
 fn originals(system: System) -> Vec<(AgentSpec, &'static str)> {
@@ -17,7 +17,7 @@ fn originals(system: System) -> Vec<(AgentSpec, &'static str)> {
     let mut v4_only = usual.clone();
     v4_only.source_ports.v6 = None;
     let mut reserved = usual.clone();
-    reserved.chain = "CUSTOM".into();
+    reserved.chain = name("CUSTOM");
     reserved.config = AgentConfig::without_file(DefaultNetworks::Reserved);
     reserved.source_ports.v4 = Some(SourcePorts::Kept);
     reserved.source_ports.v6 = Some(SourcePorts::Kept);
@@ -47,7 +47,7 @@ fn iptables_lists_what_the_original_made_in_both_flavours_and_families() {
     for system in [System::IptablesNft, System::IptablesLegacy] {
         for (spec, expected) in originals(system) {
             in_a_node(|| {
-                settle(&mut AgentFirewall::open(), &spec);
+                settle(&mut Rules::open_for(&spec.scope()), &spec);
                 assert_eq!(saved(system), expected, "{system}");
             });
         }
@@ -62,7 +62,7 @@ fn what_the_original_made_is_taken_over_without_a_change() {
                 for (program, part) in programs(system).iter().zip(parts(golden)) {
                     sh(&format!("{program}-restore -n <<'EOF'\n*nat\n{part}COMMIT\nEOF"));
                 }
-                assert_eq!(settle(&mut AgentFirewall::open(), &spec), [""; 0], "{system}");
+                assert_eq!(settle(&mut Rules::open_for(&spec.scope()), &spec), [""; 0], "{system}");
             });
         }
     }
@@ -85,7 +85,7 @@ fn nft_lists_a_set_and_a_rule_for_it() {
     in_a_node(|| {
         let mut spec = spec(System::Nftables);
         spec.source_ports.v6 = None;
-        settle(&mut AgentFirewall::open(), &spec);
+        settle(&mut open(), &spec);
         let expected = "table ip ip-masq-agent {
 	comment \"rules of ip-masq-agent\"
 	set IP-MASQ-AGENT {
@@ -114,7 +114,7 @@ fn nft_lists_ports_and_their_chances() {
         spec.source_ports.v4 = None;
         spec.source_ports.v6 = Some(SourcePorts::Kept);
         spec.to_ports = ranges("1024-29999,32768-49151,65535").unwrap();
-        settle(&mut AgentFirewall::open(), &spec);
+        settle(&mut open(), &spec);
         let listed = sh("nft list ruleset");
         let shares = [
             "numgen random mod 45361 < 28976 masquerade to :1024-29999",
@@ -142,12 +142,12 @@ fn a_thousand_networks_come_change_and_go_in_every_system() {
                     (0..count).map(|n| format!("\"11.{}.{}.0/25\"", n / 256, n % 256)).collect();
                 config(&format!(r#"{{"cidrLimit":1000,"nonMasqueradeCIDRs":[{}]}}"#, nets.join(",")))
             };
-            let mut firewall = AgentFirewall::open();
+            let mut rules = open();
             let begun = Instant::now();
             let mut spec = spec(system);
             for count in [1000, 999, 3] {
                 spec.config = list(count);
-                assert!(!settle(&mut firewall, &spec).is_empty(), "{system}");
+                assert!(!settle(&mut rules, &spec).is_empty(), "{system}");
             }
             assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
         });

@@ -14,11 +14,12 @@ mod tunnel;
 mod watch;
 
 use flannel_kernel::firewall::rules::Rules;
+use flannel_plan::diff::Change;
 use flannel_plan::family::ByFamily;
 use flannel_plan::rules::found::RuleObservation;
 use flannel_plan::rules::observed::{RuleScope, observed};
 use flannel_plan::rules::spec::{PodNet, Spec, Tunnel, desired};
-use flannel_plan::rules::{RuleChange, SourcePorts, System, changes};
+use flannel_plan::rules::{SourcePorts, System, changes};
 use ipnet::IpNet;
 use sandbox::*;
 
@@ -55,7 +56,7 @@ fn nothing(system: System) -> Spec {
 
 fn scope(spec: &Spec) -> RuleScope {
     let networks = spec.networks.iter().map(|(_, net)| net.cluster).collect();
-    RuleScope { instance: spec.instance.clone(), networks, former: vec![] }
+    RuleScope { instance: spec.instance.clone(), networks, ..RuleScope::default() }
 }
 
 /// The same once in each system.
@@ -72,7 +73,7 @@ fn observe(rules: &mut Rules, system: System) -> RuleObservation {
 }
 
 /// What a look asks for.
-fn due(rules: &mut Rules, spec: &Spec) -> Vec<RuleChange> {
+fn due(rules: &mut Rules, spec: &Spec) -> Vec<Change> {
     changes(&scope(spec), &desired(spec), &observe(rules, spec.system))
 }
 

@@ -181,8 +181,8 @@ fn a_table_that_iptables_cannot_read_is_said_and_left_alone_and_the_others_are_k
                 && unreadable.why.contains("EnableNFTables")
         );
         let due = changes(&scope(&spec), &desired(&spec), &observation);
-        let tables: Vec<String> = due.iter().map(|change| change.id().unwrap().to_string()).collect();
-        assert_eq!(tables, ["iptables filter"]);
+        let tables: Vec<String> = due.iter().map(|change| change.key().to_string()).collect();
+        assert_eq!(tables, ["rules iptables filter"]);
         assert!(rules.apply(&scope(&spec), &due).is_empty());
         assert_eq!(changes(&scope(&spec), &desired(&spec), &rules.observe(System::IptablesNft)), []);
     });

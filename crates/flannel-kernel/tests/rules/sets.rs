@@ -1,9 +1,10 @@
 //! Sets of networks: as `nft` lists them, of any size, changed at once.
 
-use flannel_kernel::firewall::nft::{Nft, Table, TableFamily, Transaction};
+use flannel_kernel::firewall::nft::{Nft, Table, Transaction};
 use flannel_kernel::firewall::rules::Rules;
+use flannel_plan::family::Family;
 use flannel_plan::rules::edit::Edit;
-use flannel_plan::rules::{RuleSet, System};
+use flannel_plan::rules::{RuleSet, System, TableId};
 use ipnet::IpNet;
 
 use crate::sandbox::sh;
@@ -67,6 +68,10 @@ fn pods_may_keep_their_address_everywhere() {
     });
 }
 
+fn id(family: Family) -> TableId {
+    TableId { system: System::Nftables, family, name: "t".into() }
+}
+
 #[test]
 fn sets_of_nft_are_read_back_whatever_is_in_them() {
     in_a_node(|| {
@@ -77,9 +82,9 @@ fn sets_of_nft_are_read_back_whatever_is_in_them() {
             nft 'add set ip6 t s { type ipv6_addr; flags interval; elements = { fd00::/8, 2001:db8::1 } }'");
         let mut nft = Nft::open().unwrap();
         let mut read = |family| -> Vec<(String, Vec<String>)> {
-            let table = nft.table(Table { family, name: "t" }, &[]).unwrap().unwrap();
+            let table = nft.table(id(family), &[]).unwrap().unwrap();
             let words = |set: &Vec<IpNet>| set.iter().map(IpNet::to_string).collect();
-            table.sets.iter().map(|set| (set.name.clone(), words(&set.networks))).collect()
+            table.sets.iter().map(|set| (set.name.to_string(), words(&set.networks))).collect()
         };
         let texts = |name: &str, nets: &[&str]| {
             vec![(name.to_owned(), nets.iter().map(|net| (*net).to_owned()).collect())]
@@ -93,8 +98,8 @@ fn sets_of_nft_are_read_back_whatever_is_in_them() {
             "192.0.2.12/32",
             "240.0.0.0/4",
         ];
-        assert_eq!(read(TableFamily::Ip), texts("s", &v4));
-        assert_eq!(read(TableFamily::Ip6), texts("s", &["2001:db8::1/128", "fd00::/8"]));
+        assert_eq!(read(Family::V4), texts("s", &v4));
+        assert_eq!(read(Family::V6), texts("s", &["2001:db8::1/128", "fd00::/8"]));
     });
 }
 
@@ -102,14 +107,14 @@ fn sets_of_nft_are_read_back_whatever_is_in_them() {
 fn a_set_that_holds_every_address_is_one() {
     in_a_node(|| {
         sh("nft add table ip t");
-        let table = Table { family: TableFamily::Ip, name: "t" };
+        let table = Table::of(Family::V4, "t");
         let mut nft = Nft::open().unwrap();
         for networks in [vec![net("0.0.0.0/0")], vec![net("0.0.0.0/1"), net("255.255.255.255/32")], vec![]] {
             let mut transaction = Transaction::default();
             let set = RuleSet { name: "s".into(), networks: networks.clone() };
             transaction.push(table, Edit::PutSet(set));
             nft.commit(&transaction).unwrap();
-            assert_eq!(nft.table(table, &[]).unwrap().unwrap().sets[0].networks, networks);
+            assert_eq!(nft.table(id(Family::V4), &[]).unwrap().unwrap().sets[0].networks, networks);
         }
     });
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use flannel_kernel::firewall::rules::Rules;
 use flannel_kernel::firewall::rules::watch::{RuleNotice, RuleWatch};
 use flannel_plan::rules::System;
+use flannel_plan::rules::observed::RuleScope;
 
 use crate::sandbox::sh;
 use crate::{in_a_node, nothing, settle, spec};
@@ -35,7 +36,8 @@ fn a_change_by_somebody_else_is_told_with_the_name_of_the_program() {
     in_a_node(|| {
         let mut rules = Rules::open();
         settle(&mut rules, &spec(System::Nftables));
-        let mut watch = RuleWatch::open(rules.port_id().into_iter().collect()).unwrap();
+        let mut watch =
+            RuleWatch::open(rules.port_id().into_iter().collect(), &RuleScope::default()).unwrap();
         for harm in [
             "nft flush chain ip flannel-ipv4 postrtg",
             "nft flush ruleset",
@@ -54,7 +56,8 @@ fn our_own_changes_and_those_of_other_tables_and_chains_are_not_told() {
     in_a_node(|| {
         sh("iptables-nft -t nat -N KUBE-SERVICES");
         let mut rules = Rules::open();
-        let mut watch = RuleWatch::open(rules.port_id().into_iter().collect()).unwrap();
+        let mut watch =
+            RuleWatch::open(rules.port_id().into_iter().collect(), &RuleScope::default()).unwrap();
         settle(&mut rules, &spec(System::Nftables));
         settle(&mut rules, &nothing(System::Nftables));
         sh("nft add table inet theirs

@@ -3,8 +3,10 @@
 use std::fmt;
 
 use super::found::Unreadable;
-use super::{Fault, Rule, RuleChange, RuleTable, System, TableId, iptables};
+use super::{Fault, Rule, RuleTable, System, TableId, iptables};
+use crate::diff::Change;
 use crate::family::Family;
+use crate::state::Item;
 
 impl fmt::Display for System {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -85,18 +87,56 @@ impl fmt::Display for FaultIn<'_> {
             }
             Fault::WrongHook(role) => write!(f, "{} has another hook or priority", role.chain(*system)),
             Fault::WrongPolicy(role) => write!(f, "{} drops packets at its end", role.chain(*system)),
+            Fault::OtherSet(name) => write!(f, "a set of another kind is called {name}"),
             Fault::Dormant => f.write_str("the table is dormant"),
         }
     }
 }
 
-impl fmt::Display for RuleChange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.from, &self.to) {
-            (None, Some(to)) => write!(f, "+ {to}"),
-            (Some(from), Some(to)) => write!(f, "~ {from} -> {to}"),
-            (Some(from), None) => write!(f, "- {from}"),
-            (None, None) => Ok(()),
+/// What is not as it should be in a table: of one that changes, or is not there, or should not be.
+pub fn differences(change: &Change) -> Vec<String> {
+    match change {
+        Change::Create(Item::Rules(to)) if to.id.system == System::Nftables => {
+            vec![format!("there is no table {}", to.id.in_nft())]
+        }
+        Change::Create(Item::Rules(to)) => between(&RuleTable { chains: vec![], ..(**to).clone() }, to),
+        Change::Replace { from: Item::Rules(from), to: Item::Rules(to) } => between(from, to),
+        Change::Remove(Item::Rules(from)) => {
+            let chains = from.chains.iter().map(|chain| chain.role.chain(from.id.system));
+            let chains: Vec<_> = chains.collect();
+            let names = if chains.is_empty() { from.id.name.to_string() } else { chains.join(", ") };
+            vec![format!("rules of {names} are left over")]
+        }
+        _ => vec![],
+    }
+}
+
+fn between(from: &RuleTable, to: &RuleTable) -> Vec<String> {
+    let system = to.id.system;
+    let mut told = Vec::new();
+    for chain in &to.chains {
+        let name = chain.role.chain(system);
+        match from.chains.iter().find(|have| have.role == chain.role) {
+            None => {
+                told.push(format!("there is no chain {name}"));
+                told.extend(
+                    system.is_iptables().then(|| FaultIn(&Fault::NoJump(chain.role), system).to_string()),
+                );
+            }
+            Some(have) if have.rules != chain.rules => {
+                let (have, want) = (have.rules.len(), chain.rules.len());
+                let whose = if chain.role.owns_its_chain() { "the agent's" } else { "flannel's" };
+                told.push(match have == want {
+                    true => format!("chain {name} has {have} rules that are not {whose}"),
+                    false => format!("chain {name} has {have} rules, not {want}"),
+                });
+            }
+            Some(_) => {}
         }
     }
+    for set in to.sets.iter().filter(|set| !from.sets.contains(set)) {
+        told.push(format!("set {} does not hold what the configuration says", set.name));
+    }
+    told.extend(from.faults.iter().map(|fault| FaultIn(fault, system).to_string()));
+    told
 }

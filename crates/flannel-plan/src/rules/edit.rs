@@ -6,8 +6,7 @@
 use super::chain::Chain;
 use super::found::{FoundChain, FoundRule, FoundSet, FoundTable, RuleName};
 use super::observed::{RuleScope, View, Whose, is_own_set, observed_table, tag, uses};
-use super::role::{Role, comment_of_table};
-use super::{Action, Fault, Rule, RuleSet, RuleTable, System, TableId, iptables};
+use super::{Fault, Rule, RuleSet, RuleTable, System, TableId, iptables};
 
 /// One change to a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,11 +51,7 @@ pub fn edits(scope: &RuleScope, want: Option<&RuleTable>, found: Option<&FoundTa
     if found.is_some() && observed_table(scope, table).as_ref() == want {
         return vec![];
     }
-    let mut edits = Vec::new();
-    if table.id.system == System::Nftables && want.is_some() {
-        edits.extend(found.is_none().then(|| Edit::AddTable(Some(comment_of_table(table.id.family).into()))));
-        edits.extend(table.dormant.then_some(Edit::WakeTable));
-    }
+    let mut edits = prepare(scope, want, (table, found.is_some()));
     let sets = want.map(|want| &want.sets[..]).unwrap_or_default();
     edits.extend(sets.iter().filter(|set| !has_set(table, set)).cloned().map(Edit::PutSet));
     for view in View::all(scope, table) {
@@ -73,6 +68,24 @@ pub fn edits(scope: &RuleScope, want: Option<&RuleTable>, found: Option<&FoundTa
         && applied(found, &table.id, &edits).is_some_and(|table| table.is_bare())
     {
         edits.push(Edit::DeleteTable);
+    }
+    edits
+}
+
+/// What comes first: the table, and what is in the way of ours.
+fn prepare(scope: &RuleScope, want: Option<&RuleTable>, (table, is_there): (&FoundTable, bool)) -> Vec<Edit> {
+    let mut edits = Vec::new();
+    if let Some(want) = want.filter(|want| want.id.system == System::Nftables) {
+        let role = want.chains.first().map(|chain| chain.role);
+        let comment = role.map(|role| role.comment_of_table(table.id.family).into());
+        edits.extend((!is_there).then_some(Edit::AddTable(comment)));
+        edits.extend(table.dormant.then_some(Edit::WakeTable));
+    }
+    // A set of our name and of another kind cannot be altered, and goes when no rule of ours uses it any more.
+    for name in table.other_sets.iter().filter(|name| **name == scope.set()) {
+        let own = View::all(scope, table).filter(|view| view.role.owns_its_chain() && view.chain.is_some());
+        edits.extend(own.map(|view| Edit::FlushChain(view.name().into())));
+        edits.push(Edit::DeleteSet(name.clone()));
     }
     edits
 }
@@ -100,14 +113,14 @@ fn put_chain(scope: &RuleScope, view: &View, want: &[Rule], edits: &mut Vec<Edit
     let remake = faults.contains(&Fault::WrongHook(view.role));
     let make = Edit::AddChain(view.role.to_chain(view.system));
     if !is_as_wanted || faults.iter().any(misplaced) {
-        delete(view.chain, &put_anew(view), edits);
+        clear(view, &put_anew(view), edits);
         if remake && view.owners.iter().all(|whose| matches!(whose, Whose::Mine | Whose::Common)) {
             edits.push(Edit::DeleteChain(view.name().into()));
         }
         if view.chain.is_none() || remake || faults.contains(&Fault::WrongPolicy(view.role)) {
             edits.push(make);
         }
-        edits.push(Edit::InsertRules(view.name().into(), signed(scope, view.system, want)));
+        edits.push(Edit::InsertRules(view.name().into(), signed(scope, view, want)));
     } else if faults.contains(&Fault::WrongPolicy(view.role)) {
         edits.push(make);
     }
@@ -117,14 +130,15 @@ fn put_chain(scope: &RuleScope, view: &View, want: &[Rule], edits: &mut Vec<Edit
         delete(view.base, &view.jumps[..spare], edits);
         delete(view.base, &view.old, edits);
         if view.jumps.is_empty() {
-            edits.push(Edit::AppendRule(view.role.base_chain().into(), jump(view.role, view.system)));
+            edits.push(Edit::AppendRule(view.role.base_chain().into(), view.role.jump(view.system)));
         }
     }
 }
 
-/// Rules with the name of the instance beside them, where there is a place for it.
-fn signed(scope: &RuleScope, system: System, rules: &[Rule]) -> Vec<Rule> {
-    let tag = (system == System::Nftables).then(|| tag(&scope.instance));
+/// Rules with the name of the instance beside them, where there is a place for it, and where others may have theirs.
+fn signed(scope: &RuleScope, view: &View, rules: &[Rule]) -> Vec<Rule> {
+    let shared = view.system == System::Nftables && !view.role.owns_its_chain();
+    let tag = shared.then(|| tag(&scope.instance));
     rules.iter().map(|rule| Rule { tag: tag.clone(), ..rule.clone() }).collect()
 }
 
@@ -140,11 +154,21 @@ fn drop_chain(view: &View, edits: &mut Vec<Edit>) {
     let needed = view.is_common_needed();
     let gone = view.places(|whose| whose == Whose::Mine || whose == Whose::Common && !needed);
     let left = view.owners.len() - gone.len();
-    delete(view.chain, &gone, edits);
+    clear(view, &gone, edits);
     delete(view.base, &view.old, edits);
-    if view.chain.is_some() && left == 0 && !view.lent {
+    let goes = view.chain.is_some() && left == 0 && !view.lent;
+    if goes || view.role.owns_its_chain() {
         delete(view.base, &view.jumps, edits);
-        edits.push(Edit::DeleteChain(view.name().into()));
+    }
+    edits.extend(goes.then(|| Edit::DeleteChain(view.name().into())));
+}
+
+/// Takes rules out of our chain: those at these places, or all if it is ours as a whole.
+fn clear(view: &View, places: &[usize], edits: &mut Vec<Edit>) {
+    match view.role.owns_its_chain() {
+        true if !places.is_empty() => edits.push(Edit::FlushChain(view.name().into())),
+        true => {}
+        false => delete(view.chain, places, edits),
     }
 }
 
@@ -205,7 +229,10 @@ impl Model {
                 rules.iter().position(|found| found.name == *name).map(|at| rules.remove(at));
             }
             Edit::DeleteChain(name) => self.table.chains.retain(|chain| chain.name != *name),
-            Edit::DeleteSet(name) => self.table.sets.retain(|set| set.name != *name),
+            Edit::DeleteSet(name) => {
+                self.table.sets.retain(|set| set.name != *name);
+                self.table.other_sets.retain(|set| set != name);
+            }
             Edit::AddTable(_) | Edit::DeleteTable => {}
         }
     }
@@ -227,9 +254,4 @@ impl Model {
         });
         &mut chains[at]
     }
-}
-
-/// The rule that sends packets to our chain.
-pub fn jump(role: Role, system: System) -> Rule {
-    Rule::new([], Action::Jump(role.chain(system).into())).comment(role.comment_of_rules())
 }

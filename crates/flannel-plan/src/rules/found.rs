@@ -80,6 +80,9 @@ pub struct FoundTable {
     pub chains: Vec<FoundChain>,
     /// Its sets of networks.
     pub sets: Vec<FoundSet>,
+    /// The names of its other sets and maps.
+    #[serde(default)]
+    pub other_sets: Vec<Box<str>>,
     /// How many other objects it has, which are not ours: it cannot go while there are any.
     #[serde(default)]
     pub others: usize,
@@ -127,12 +130,12 @@ pub struct FoundSet {
 impl FoundTable {
     /// A table with nothing in it.
     pub fn empty(id: TableId) -> Self {
-        Self { id, dormant: false, chains: vec![], sets: vec![], others: 0 }
+        Self { id, dormant: false, chains: vec![], sets: vec![], other_sets: vec![], others: 0 }
     }
 
     /// Whether nothing is in it.
     pub fn is_bare(&self) -> bool {
-        self.chains.is_empty() && self.sets.is_empty() && self.others == 0
+        self.chains.is_empty() && self.sets.is_empty() && self.other_sets.is_empty() && self.others == 0
     }
 
     /// A chain by its name.
@@ -146,10 +149,10 @@ impl FoundTable {
     }
 
     /// Forgets the chains that have nothing to do with ours: kube-proxy may have made thousands.
-    pub fn keep_ours(&mut self) {
+    pub fn keep_ours(&mut self, roles: &[Role]) {
         let system = self.id.system;
         let ours =
-            |name: &str| Role::ALL.iter().any(|role| [role.base_chain(), role.chain(system)].contains(&name));
+            |name: &str| roles.iter().any(|role| [role.base_chain(), role.chain(system)].contains(&name));
         self.chains.retain(|chain| {
             ours(&chain.name) || chain.rules.iter().any(|found| found.rule.target().is_some_and(ours))
         });

@@ -7,6 +7,7 @@
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use super::chain_name::ChainName;
 use super::found::{FoundChain, FoundRule, FoundTable};
 use super::role::Role;
 use super::spec::{hash, non_masquerade_set, untracked_comment};
@@ -27,9 +28,22 @@ pub struct RuleScope {
     pub former: Vec<Box<str>>,
     /// The pod networks of this instance, now and before.
     pub networks: Vec<IpNet>,
+    /// The chain of ip-masq-agent, where it is the one who asks, and none of all this matters.
+    #[serde(default)]
+    pub masq_agent: Option<ChainName>,
 }
 
 impl RuleScope {
+    /// What the chains are for that are looked for.
+    pub fn roles(&self) -> Vec<Role> {
+        self.masq_agent.map_or_else(|| Role::ALL.to_vec(), |chain| vec![Role::MasqAgent(chain)])
+    }
+
+    /// The name of the set of networks to which packets keep their source.
+    pub(super) fn set(&self) -> Box<str> {
+        self.masq_agent.map_or_else(|| non_masquerade_set(&self.instance), |chain| chain.as_str().into())
+    }
+
     /// Whether a tag says pod networks, of which one is ours.
     fn has_served(&self, tag: &str) -> bool {
         let networks = read_networks(tag).unwrap_or_default();
@@ -67,8 +81,11 @@ pub fn observed_table(scope: &RuleScope, table: &FoundTable) -> Option<RuleTable
         ours.chains.push(RuleChain { role: view.role, rules: view.own_rules() });
         ours.faults.extend(view.faults());
     }
+    if table.other_sets.contains(&scope.set()) {
+        ours.faults.push(Fault::OtherSet(scope.set()));
+    }
     let empty = table.id.system == System::Nftables && table.is_bare();
-    if ours.chains.is_empty() && ours.sets.is_empty() && !empty {
+    if ours.chains.is_empty() && ours.sets.is_empty() && ours.faults.is_empty() && !empty {
         return None;
     }
     if table.dormant {
@@ -85,8 +102,7 @@ fn own_sets(scope: &RuleScope, table: &FoundTable) -> Vec<RuleSet> {
 
 pub(super) fn is_own_set(scope: &RuleScope, table: &FoundTable, name: &str) -> bool {
     let users: Vec<Whose> = View::all(scope, table).flat_map(|view| view.users(name)).collect();
-    *name == *non_masquerade_set(&scope.instance)
-        || !users.is_empty() && users.iter().all(|whose| *whose == Whose::Mine)
+    *name == *scope.set() || !users.is_empty() && users.iter().all(|whose| *whose == Whose::Mine)
 }
 
 /// Whether a rule looks a set up.
@@ -128,24 +144,31 @@ impl<'a> View<'a> {
     pub(super) fn all(scope: &'a RuleScope, table: &'a FoundTable) -> impl Iterator<Item = Self> + 'a {
         let id = &table.id;
         let here = move |role: &Role| role.table(id.system, id.family) == &*id.name;
-        Role::ALL.into_iter().filter(here).map(move |role| Self::of(scope, table, role))
+        scope.roles().into_iter().filter(here).map(move |role| Self::of(scope, table, role))
     }
 
     fn of(scope: &RuleScope, table: &'a FoundTable, role: Role) -> Self {
         let system = table.id.system;
-        let name = role.chain(system);
+        let (name, jump) = (role.chain(system), role.jump(system));
         let chain = table.chain(name);
         let rules = chain.map(|chain| &chain.rules[..]).unwrap_or_default();
-        let owners = rules.iter().map(|found| whose(scope, system, role, found)).collect();
+        let owner = |found: &FoundRule| match role.owns_its_chain() {
+            true => Whose::Mine,
+            false => whose(scope, system, role, found),
+        };
+        let owners = rules.iter().map(owner).collect();
         let base = table.chain(role.base_chain()).filter(|chain| is_base_chain(system, role, chain));
         let mut view = Self { role, system, chain, base, owners, jumps: vec![], old: vec![], lent: false };
         for (chain, found) in table.rules().filter(|(_, found)| found.rule.target() == Some(name)) {
-            view.lent |= !(is_base_chain(system, role, chain) && is_jump(role, &found.rule));
+            view.lent |= !(is_base_chain(system, role, chain) && found.rule == jump);
         }
         for (at, found) in base.iter().flat_map(|chain| chain.rules.iter().enumerate()) {
-            if is_jump(role, &found.rule) && found.rule.target() == Some(name) {
+            if found.rule == jump {
                 view.jumps.push(at);
-            } else if found.rule.target().is_none() && whose(scope, system, role, found) == Whose::Mine {
+            } else if !role.owns_its_chain()
+                && found.rule.target().is_none()
+                && whose(scope, system, role, found) == Whose::Mine
+            {
                 view.old.push(at);
             }
         }
@@ -153,14 +176,16 @@ impl<'a> View<'a> {
     }
 
     /// The name of our chain.
-    pub(super) fn name(&self) -> &'static str {
+    pub(super) fn name(&self) -> &str {
         self.role.chain(self.system)
     }
 
     /// Whether anything of ours is there: rules, or a chain that nobody fills or uses.
     pub(super) fn is_there(&self) -> bool {
-        let idle = self.chain.is_some_and(|chain| chain.rules.is_empty()) && !self.lent;
-        idle || !self.own().is_empty() || !self.old.is_empty()
+        let empty = self.chain.is_some_and(|chain| chain.rules.is_empty());
+        empty && (!self.lent || self.role.owns_its_chain() && !self.jumps.is_empty())
+            || !self.own().is_empty()
+            || !self.old.is_empty()
     }
 
     /// The owners of the rules that look a set up.
@@ -240,13 +265,6 @@ fn faults_of_base(role: Role, chain: &FoundChain) -> Option<Fault> {
 /// Whether a chain is the one of iptables itself that leads to ours.
 fn is_base_chain(system: System, role: Role, chain: &FoundChain) -> bool {
     system != System::Nftables && &*chain.name == role.base_chain()
-}
-
-/// Whether a rule sends every packet on in our name.
-fn is_jump(role: Role, rule: &Rule) -> bool {
-    rule.sorted().is_empty()
-        && matches!(rule.action, Action::Jump(_))
-        && rule.comment.as_deref() == Some(role.comment_of_rules())
 }
 
 /// Whose a rule in a chain of ours is.

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::System;
 use super::chain::{BaseChain, Chain, ChainType, Hook};
+use super::chain_name::ChainName;
+use super::{Action, Is, Match, Rule};
 use crate::family::Family;
 
 /// What a chain of ours is for.
@@ -21,16 +23,18 @@ pub enum Role {
     UntrackedIn,
     /// Tunnel packets that are sent are not tracked.
     UntrackedOut,
+    /// ip-masq-agent: packets that leave the node get its address. The chain is the agent's as a whole.
+    MasqAgent(ChainName),
 }
 
 impl Role {
-    /// All, in the order in which they are made.
+    /// All of flanneld, in the order in which they are made.
     pub const ALL: [Self; 4] = [Self::Masquerade, Self::Forward, Self::UntrackedIn, Self::UntrackedOut];
 
     /// The table of iptables that it is in.
     pub fn table_of_iptables(self) -> &'static str {
         match self {
-            Self::Masquerade => "nat",
+            Self::Masquerade | Self::MasqAgent(_) => "nat",
             Self::Forward => "filter",
             Self::UntrackedIn | Self::UntrackedOut => "raw",
         }
@@ -39,7 +43,7 @@ impl Role {
     /// The chain of iptables itself that sends packets to ours.
     pub fn base_chain(self) -> &'static str {
         match self {
-            Self::Masquerade => "POSTROUTING",
+            Self::Masquerade | Self::MasqAgent(_) => "POSTROUTING",
             Self::Forward => "FORWARD",
             Self::UntrackedIn => "PREROUTING",
             Self::UntrackedOut => "OUTPUT",
@@ -47,7 +51,7 @@ impl Role {
     }
 
     /// The name of our chain.
-    pub fn chain(self, system: System) -> &'static str {
+    pub fn chain(&self, system: System) -> &str {
         match (self, system) {
             (Self::Masquerade, System::Nftables) => "postrtg",
             (Self::Masquerade, _) => "FLANNEL-POSTRTG",
@@ -57,12 +61,14 @@ impl Role {
             (Self::UntrackedIn, _) => "FLANNEL-NOTRACK-IN",
             (Self::UntrackedOut, System::Nftables) => "notrack-out",
             (Self::UntrackedOut, _) => "FLANNEL-NOTRACK-OUT",
+            (Self::MasqAgent(chain), _) => chain.as_str(),
         }
     }
 
-    /// What `iptables` shows as the comment of our rules.
-    pub fn comment_of_rules(self) -> &'static str {
+    /// What `iptables` shows as the comment of our rules, or in it.
+    pub fn comment_of_rules(&self) -> &str {
         match self {
+            Self::MasqAgent(chain) => chain.as_str(),
             Self::Masquerade => "flanneld masq",
             Self::Forward => "flanneld forward",
             Self::UntrackedIn | Self::UntrackedOut => "flanneld notrack",
@@ -70,13 +76,19 @@ impl Role {
     }
 
     /// What `nft` shows as the comment of our chain.
-    pub fn comment_of_chain(self) -> &'static str {
+    fn comment_of_chain(self) -> Option<&'static str> {
         match self {
-            Self::Masquerade => "chain to manage traffic masquerading by flannel",
-            Self::Forward => "chain to accept flannel traffic",
-            Self::UntrackedIn => "chain to keep arriving tunnel packets of flannel untracked",
-            Self::UntrackedOut => "chain to keep sent tunnel packets of flannel untracked",
+            Self::Masquerade => Some("chain to manage traffic masquerading by flannel"),
+            Self::Forward => Some("chain to accept flannel traffic"),
+            Self::UntrackedIn => Some("chain to keep arriving tunnel packets of flannel untracked"),
+            Self::UntrackedOut => Some("chain to keep sent tunnel packets of flannel untracked"),
+            Self::MasqAgent(_) => None,
         }
+    }
+
+    /// Whether all that stands in the chain is ours, whoever put it there.
+    pub fn owns_its_chain(self) -> bool {
+        matches!(self, Self::MasqAgent(_))
     }
 
     /// Where packets meet our chain in nftables.
@@ -86,6 +98,8 @@ impl Role {
             Self::Forward => (ChainType::Filter, Hook::Forward, 0),
             Self::UntrackedIn => (ChainType::Filter, Hook::Prerouting, -300),
             Self::UntrackedOut => (ChainType::Filter, Hook::Output, -300),
+            // Behind the chains of everybody else who translates sources: the original's rule is the last one.
+            Self::MasqAgent(_) => (ChainType::Nat, Hook::Postrouting, 110),
         };
         BaseChain { kind, hook, priority, accepts: true }
     }
@@ -95,32 +109,42 @@ impl Role {
         let in_nftables = system == System::Nftables;
         Chain {
             name: self.chain(system).into(),
-            comment: in_nftables.then(|| self.comment_of_chain().into()),
+            comment: self.comment_of_chain().filter(|_| in_nftables).map(Into::into),
             base: in_nftables.then(|| self.base()),
+        }
+    }
+
+    /// The rule of iptables that sends packets to our chain.
+    pub fn jump(self, system: System) -> Rule {
+        let chain = self.chain(system);
+        let rule = |matches: &[Match]| Rule::new(matches, Action::jump(chain));
+        match self {
+            // The comment stands first, where the original has it: to iptables the same matches in another order are
+            // another rule.
+            Self::MasqAgent(_) => rule(&[Match::Comment, Match::DestinationLocal(Is::Different)]).comment(format!(
+                "ip-masq-agent: ensure nat POSTROUTING directs all non-LOCAL destination traffic to our custom {chain} \
+                 chain"
+            )),
+            _ => rule(&[]).comment(self.comment_of_rules()),
         }
     }
 
     /// The name of the table that it is in.
     pub fn table(self, system: System, family: Family) -> &'static str {
-        match system {
-            System::Nftables => own_table(family),
-            System::IptablesNft | System::IptablesLegacy => self.table_of_iptables(),
+        match (self, system, family) {
+            (_, System::IptablesNft | System::IptablesLegacy, _) => self.table_of_iptables(),
+            (Self::MasqAgent(_), System::Nftables, _) => "ip-masq-agent",
+            (_, System::Nftables, Family::V4) => "flannel-ipv4",
+            (_, System::Nftables, Family::V6) => "flannel-ipv6",
         }
     }
-}
 
-/// The table of nftables that is ours as a whole.
-pub fn own_table(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "flannel-ipv4",
-        Family::V6 => "flannel-ipv6",
-    }
-}
-
-/// What `nft` shows as the comment of that table.
-pub fn comment_of_table(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "rules for flannel-ipv4",
-        Family::V6 => "rules for flannel-ipv6",
+    /// What `nft` shows as the comment of that table.
+    pub fn comment_of_table(self, family: Family) -> &'static str {
+        match (self, family) {
+            (Self::MasqAgent(_), _) => "rules of ip-masq-agent",
+            (_, Family::V4) => "rules for flannel-ipv4",
+            (_, Family::V6) => "rules for flannel-ipv6",
+        }
     }
 }

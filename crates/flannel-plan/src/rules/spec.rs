@@ -104,6 +104,7 @@ impl Spec {
                 .get(family)
                 .map(|tunnel| vec![untrack(role, family, tunnel)])
                 .unwrap_or_default(),
+            Role::MasqAgent(_) => vec![], // it has a spec of its own
         };
         if self.system != System::Nftables {
             rules.iter_mut().for_each(|rule| rule.comment = Some(self.comment(role)));
@@ -116,6 +117,7 @@ impl Spec {
         match role {
             Role::Masquerade | Role::Forward => role.comment_of_rules().into(),
             Role::UntrackedIn | Role::UntrackedOut => untracked_comment(&self.instance),
+            Role::MasqAgent(_) => role.comment_of_rules().into(),
         }
     }
 

@@ -4,7 +4,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use flannel_plan::family::{ByFamily, Family};
-use flannel_plan::rules::edit::jump;
 use flannel_plan::rules::found::FoundTable;
 use flannel_plan::rules::iptables::{saved, text};
 use flannel_plan::rules::observed::observed;
@@ -60,7 +59,7 @@ fn captured(node: &Path, family: Family) -> String {
 /// The lines of `iptables-save` that are about our rules.
 fn lines(table: &RuleTable) -> Vec<String> {
     let system = table.id.system;
-    let jumps = table.chains.iter().map(|chain| (chain.role.base_chain(), jump(chain.role, system)));
+    let jumps = table.chains.iter().map(|chain| (chain.role.base_chain(), chain.role.jump(system)));
     let rules = table
         .chains
         .iter()

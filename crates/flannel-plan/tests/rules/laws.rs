@@ -1,7 +1,7 @@
 //! Laws: whatever a table holds, the difference makes it right, once, and touches nothing of others.
 
 use flannel_plan::family::Family;
-use flannel_plan::rules::edit::{applied, edits, jump};
+use flannel_plan::rules::edit::{applied, edits};
 use flannel_plan::rules::found::{FoundChain, FoundRule, FoundTable, RuleName};
 use flannel_plan::rules::iptables::{rule, text};
 use flannel_plan::rules::observed::{observed_table, tag};
@@ -65,7 +65,7 @@ fn found(system: System, author: Author, rule: Rule, handle: usize) -> FoundRule
 
 /// What may stand in the chain that leads to ours: jumps, rules of an old flannel, and rules of others.
 fn entrance_pool(system: System, role: Role) -> Vec<Rule> {
-    let mut pool = vec![jump(role, system); 3];
+    let mut pool = vec![role.jump(system); 3];
     pool.extend(
         ["-s 10.244.0.0/16 -j ACCEPT", "-s 10.99.0.0/16 -j ACCEPT"]
             .map(|text| with_comment(system, role, rule(text))),
@@ -127,7 +127,7 @@ fn any_chain(system: System, role: Role) -> impl Strategy<Value = Vec<FoundChain
 fn of_others(table: &FoundTable) -> Vec<(Box<str>, Vec<Rule>)> {
     let mine = scope(&spec(table.id.system));
     let is_ours = |chain: &FoundChain, found: &FoundRule| {
-        let jump = Role::ALL.iter().any(|role| found.rule == jump(*role, table.id.system));
+        let jump = Role::ALL.iter().any(|role| found.rule == role.jump(table.id.system));
         let tagged = found.rule.tag.as_deref() == Some(&tag(&mine.instance));
         let old =
             found.rule.comment.is_some() && found.rule.networks().any(|net| mine.networks.contains(&net));

@@ -55,7 +55,7 @@ fn other_wish(system: System) -> Spec {
 
 fn scope(spec: &Spec) -> RuleScope {
     let networks = spec.networks.iter().map(|(_, net)| net.cluster).collect();
-    RuleScope { instance: spec.instance.clone(), networks, former: vec![] }
+    RuleScope { instance: spec.instance.clone(), networks, ..RuleScope::default() }
 }
 
 /// Makes every table what a wish wants, starting from what was found; the way of the kernel.

@@ -5,13 +5,13 @@
 
 use std::time::Instant;
 
-use flannel_kernel::firewall::masq_agent::{AgentFirewall, Depth, Difference};
 use flannel_kernel::firewall::rules::Rules;
+use flannel_plan::diff::Change;
 use flannel_plan::family::ByFamily;
 use flannel_plan::masq_agent::config::AgentConfig;
 use flannel_plan::masq_agent::spec::AgentSpec;
-use flannel_plan::rules::SourcePorts;
 use flannel_plan::rules::tools::Tools;
+use flannel_plan::rules::{SourcePorts, changes, differences};
 use flannel_plan::state::Key;
 use tracing::{debug, error, info, warn};
 
@@ -29,7 +29,7 @@ pub const NO_TOOLS: &str = "this host has neither nftables in its kernel nor an 
 /// The agent.
 pub struct Agent {
     options: AgentOptions,
-    firewall: AgentFirewall,
+    rules: Rules,
     tools: Tools,
     followed: Followed,
     damper: Damper,
@@ -49,25 +49,20 @@ enum Cause {
 
 impl Agent {
     /// An agent that has done nothing yet.
-    pub fn new(options: AgentOptions, firewall: AgentFirewall, suspects: Suspects) -> Self {
-        let tools = Rules::open().tools(&options.families);
+    pub fn new(options: AgentOptions, mut rules: Rules, suspects: Suspects) -> Self {
+        let tools = rules.tools(&options.families);
         let (followed, damper) = (Followed::default(), Damper::default());
-        Self { options, firewall, tools, followed, damper, suspects, told: Vec::new() }
+        Self { options, rules, tools, followed, damper, suspects, told: Vec::new() }
     }
 
     /// Keeps the rules until the end is rung.
     pub fn run(&mut self, alarm: &mut Alarm) {
-        let mut thorough = Instant::now();
         loop {
             let begun = Instant::now();
-            let depth = if begun >= thorough { Depth::Thorough } else { Depth::Usual };
-            self.pass(depth, begun);
+            self.pass(begun);
             alarm.note_pass(begun.elapsed(), 1, &FastPath::default());
-            if depth == Depth::Thorough {
-                thorough = begun + self.resync();
-            }
             let others = [self.damper.next_release(begun), self.followed.next_reading()];
-            let next = others.into_iter().flatten().fold(thorough, Instant::min);
+            let next = others.into_iter().flatten().fold(begun + self.resync(), Instant::min);
             if alarm.wait(next) == Some(Wake::Stop) {
                 info!("ip-masq-agent ends; its rules stay");
                 return;
@@ -80,7 +75,7 @@ impl Agent {
         self.followed.said().map_or_else(without, |said| said.config().resync)
     }
 
-    fn pass(&mut self, depth: Depth, now: Instant) {
+    fn pass(&mut self, now: Instant) {
         let mut troubles = Vec::new();
         let mut cause = Cause::Others;
         match self.followed.take(file::read(&self.options), now) {
@@ -95,9 +90,9 @@ impl Agent {
         // Before the first good file nothing is touched: what an earlier run left is better than a guess.
         if let Some(config) = config {
             match spec(&self.options, &self.tools, config) {
-                Some(spec) => self.keep(&spec, depth, (cause, now), &mut troubles),
+                Some(spec) => self.keep(&spec, cause, now, &mut troubles),
                 None => {
-                    self.tools = Rules::open().tools(&self.options.families);
+                    self.tools = self.rules.tools(&self.options.families);
                     troubles.push(NO_TOOLS.to_owned());
                 }
             }
@@ -107,49 +102,48 @@ impl Agent {
     }
 
     /// Makes the rules what they should be.
-    fn keep(
-        &mut self,
-        spec: &AgentSpec,
-        depth: Depth,
-        (cause, now): (Cause, Instant),
-        troubles: &mut Vec<String>,
-    ) {
-        // A new configuration may choose another system, which leaves something in any of them.
-        let depth = if cause == Cause::Config { Depth::Thorough } else { depth };
+    fn keep(&mut self, spec: &AgentSpec, cause: Cause, now: Instant, troubles: &mut Vec<String>) {
         self.suspects.hear();
-        let observation = self.firewall.observe(spec, depth);
-        troubles.extend(observation.unreadable);
-        let due: Vec<Difference> =
-            observation.differences.into_iter().filter(|it| self.may_mend(it, cause, now)).collect();
+        let observation = self.rules.observe(spec.system);
+        troubles.extend(observation.unreadable.iter().map(|it| it.why.clone()));
+        let mut due = changes(&spec.scope(), &spec.desired(), &observation);
+        due.retain(|change| self.may_mend(change, cause, now));
         if due.is_empty() {
             debug!("the rules are as they should be");
             return;
         }
-        let failures = self.firewall.apply(spec, &due);
-        troubles.extend(failures.iter().map(ToString::to_string));
+        let failures = self.rules.apply(&spec.scope(), &due);
+        troubles.extend(failures.iter().map(|failure| {
+            let hint = failure.hint.iter().map(|hint| format!("; {hint}"));
+            format!("{failure}{}", hint.collect::<String>())
+        }));
         let by = self
             .suspects
             .judge(Kinds { changed: true, repaired: cause == Cause::Others })
             .unwrap_or_default();
-        for done in due.iter().filter(|it| failures.iter().all(|failure| failure.id != it.id)) {
-            let words = done.words.join(", ");
+        let failed =
+            |change: &Change| failures.iter().any(|failure| Key::Rules(failure.id.clone()) == change.key());
+        for done in due.iter().filter(|change| !failed(change)) {
+            let (table, because) = (table(done), differences(done).join(", "));
             match cause {
-                Cause::Config => {
-                    info!(table = %done.id, because = words, "rules were made as the configuration says")
-                }
-                Cause::Others => warn!(table = %done.id, because = words, by, "rules were repaired"),
+                Cause::Config => info!(table, because, "rules were made as the configuration says"),
+                Cause::Others => warn!(table, because, by, "rules were repaired"),
             }
         }
     }
 
-    fn may_mend(&mut self, difference: &Difference, cause: Cause, now: Instant) -> bool {
+    fn may_mend(&mut self, change: &Change, cause: Cause, now: Instant) -> bool {
         if cause == Cause::Config {
             return true;
         }
-        let advice = self.damper.ask(&Key::Rules(difference.id.clone()), now);
+        let advice = self.damper.ask(&change.key(), now);
         if advice == Advice::RepairAndTell {
-            let (table, by) = (&difference.id, self.suspects.accused().unwrap_or_default());
-            warn!(%table, by, "somebody keeps changing these rules: from now on they are repaired once a second at most");
+            let (table, by) = (table(change), self.suspects.accused().unwrap_or_default());
+            warn!(
+                table,
+                by,
+                "somebody keeps changing these rules: from now on they are repaired once a second at most"
+            );
         }
         advice != Advice::Hold
     }
@@ -190,6 +184,11 @@ impl Agent {
     }
 }
 
+/// The name of the table that changes.
+pub fn table(change: &Change) -> String {
+    change.key().to_string().trim_start_matches("rules ").to_owned()
+}
+
 /// The rules that a configuration asks for on a host with these tools; none if it has none.
 pub fn spec(options: &AgentOptions, tools: &Tools, config: AgentConfig) -> Option<AgentSpec> {
     let nftables = config.nftables.unwrap_or(options.nftables);
@@ -200,6 +199,6 @@ pub fn spec(options: &AgentOptions, tools: &Tools, config: AgentConfig) -> Optio
             if options.random_fully { tools.source_ports(system, *family) } else { SourcePorts::Kept };
         *source_ports.slot(*family) = Some(ports);
     }
-    let (chain, to_ports) = (options.chain.as_str().into(), options.to_ports.clone());
+    let (chain, to_ports) = (options.chain, options.to_ports.clone());
     Some(AgentSpec { system, chain, source_ports, to_ports, config })
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use flannel_plan::family::Family;
 use flannel_plan::masq_agent::config::DefaultNetworks;
+use flannel_plan::rules::ChainName;
 use flannel_plan::rules::ports::{self, PortRange};
 
 use crate::options::check::Reader;
@@ -87,7 +88,7 @@ const fn klog_value(name: &'static str) -> Flag {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentOptions {
     /// The name of the chain.
-    pub chain: String,
+    pub chain: ChainName,
     /// The networks that are left out if the file names none.
     pub default_networks: DefaultNetworks,
     /// The families that have rules.
@@ -145,7 +146,7 @@ fn options(reader: &mut Reader<'_>) -> AgentOptions {
     let reserved = switch(reader, "nomasq-all-reserved-ranges");
     let both = switch(reader, "enable-ipv6");
     AgentOptions {
-        chain: reader.value("masq-chain", chain).unwrap_or_default(),
+        chain: reader.value("masq-chain", |text| text.to_owned().try_into()).unwrap_or_default(),
         default_networks: if reserved { DefaultNetworks::Reserved } else { DefaultNetworks::Private },
         families: if both { Family::BOTH.into() } else { vec![Family::V4] },
         random_fully: switch(reader, "random-fully"),
@@ -163,21 +164,6 @@ fn switch(reader: &mut Reader<'_>, name: &'static str) -> bool {
 
 fn port_ranges(text: &str) -> Result<Vec<PortRange>, String> {
     ports::ranges(text).map_err(|fault| format!("is no list of ports: {fault}"))
-}
-
-/// The name of a chain that is the agent's alone: it is emptied whenever its rules are not as they should be.
-fn chain(text: &str) -> Result<String, String> {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-    let of_iptables =
-        ["PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING", "ACCEPT", "DROP", "RETURN", "QUEUE"];
-    let of_others = ["FLANNEL-", "KUBE-", "CNI-", "MASQUERADE", "DNAT", "SNAT"];
-    if !text.bytes().all(plain) || text.starts_with('-') || !(1..=28).contains(&text.len()) {
-        Err("is no name of a chain: 1 to 28 letters, digits, dashes, dots and underscores".to_owned())
-    } else if of_iptables.contains(&text) || of_others.iter().any(|begin| text.starts_with(begin)) {
-        Err("is the name of somebody else's chain".to_owned())
-    } else {
-        Ok(text.to_owned())
-    }
 }
 
 /// All faults as one text.
@@ -204,7 +190,7 @@ mod tests {
 
     fn usual() -> AgentOptions {
         AgentOptions {
-            chain: "IP-MASQ-AGENT".to_owned(),
+            chain: ChainName::try_from("IP-MASQ-AGENT".to_owned()).unwrap(),
             default_networks: DefaultNetworks::Private,
             families: vec![Family::V4],
             random_fully: true,
@@ -224,7 +210,7 @@ mod tests {
     #[test]
     fn flags_are_written_as_go_takes_them() {
         let expected = AgentOptions {
-            chain: "MINE".to_owned(),
+            chain: ChainName::try_from("MINE".to_owned()).unwrap(),
             default_networks: DefaultNetworks::Reserved,
             families: Family::BOTH.into(),
             random_fully: false,
@@ -260,7 +246,7 @@ mod tests {
             parsed(words).map_err(|found| found.iter().map(OptionFault::to_string).collect::<Vec<_>>());
         assert_eq!(told, Err(faults.map(str::to_owned).into()));
         for name in ["", "a b", "-X", "KUBE-SERVICES", "FLANNEL-POSTRTG", "ABCDEFGHIJKLMNOPQRSTUVWXYZABC"] {
-            assert!(chain(name).is_err(), "{name}");
+            assert!(ChainName::try_from(name.to_owned()).is_err(), "{name}");
         }
     }
 

@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 use std::io::Write as _;
 
-use flannel_kernel::firewall::masq_agent::{AgentFirewall, Depth};
 use flannel_kernel::firewall::rules::Rules;
 use flannel_plan::masq_agent::config::AgentConfig;
+use flannel_plan::rules::observed::RuleScope;
+use flannel_plan::rules::{changes, differences};
 
-use super::agent::{NO_TOOLS, spec};
+use super::agent::{NO_TOOLS, spec, table};
 use super::file::{self, Said};
 use super::flags::AgentOptions;
 use crate::exit;
@@ -30,19 +31,22 @@ fn status(options: &AgentOptions) -> (bool, String) {
         Ok(Said::Config(config)) => (format!("file   {path} holds\n"), config),
     };
     text += &keeps(&config);
-    let tools = Rules::open().tools(&options.families);
+    let scope = RuleScope { masq_agent: Some(options.chain), ..RuleScope::default() };
+    let mut rules = Rules::open_for(&scope);
+    let tools = rules.tools(&options.families);
     let Some(spec) = spec(options, &tools, config) else {
         return (false, format!("{text}rules  {NO_TOOLS}\n"));
     };
-    let observation = AgentFirewall::open().observe(&spec, Depth::Thorough);
-    let is_well = observation.differences.is_empty() && observation.unreadable.is_empty();
+    let observation = rules.observe(spec.system);
+    let changes = changes(&scope, &spec.desired(), &observation);
+    let is_well = changes.is_empty() && observation.unreadable.is_empty();
     if is_well {
         _ = writeln!(text, "rules  {}, chain {}: as they should be", spec.system, spec.chain);
     }
-    for difference in &observation.differences {
-        _ = writeln!(text, "rules  {}: {}", difference.id, difference.words.join(", "));
+    for change in &changes {
+        _ = writeln!(text, "rules  {}: {}", table(change), differences(change).join(", "));
     }
-    observation.unreadable.iter().for_each(|why| _ = writeln!(text, "rules  cannot be seen: {why}"));
+    observation.unreadable.iter().for_each(|it| _ = writeln!(text, "rules  cannot be seen: {}", it.why));
     (is_well, text)
 }
 

@@ -2,51 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use flannel_plan::family::Family;
 use flannel_plan::rules::chain::{BaseChain, ChainType, Hook};
-use ipnet::IpNet;
+
+use flannel_plan::rules::found::{FoundChain, FoundRule, FoundSet, FoundTable};
+use flannel_plan::rules::{System, TableId};
 
 use super::object::{hook_of, type_of};
-use super::{Listed, Nft, NftError, Table, TableFamily, read_rule_of_any, request, says_absent, set};
+use super::{Listed, Nft, NftError, TableFamily, read_rule, request, says_absent, set};
 use crate::firewall::abi::*;
 use crate::firewall::netfilter::{be32, text};
 use crate::netlink::{Attributes, Outbox, Received};
-
-/// A table that is there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedTable {
-    /// Its name.
-    pub name: String,
-    /// Whether it does nothing for now.
-    pub dormant: bool,
-    /// Its chains.
-    pub chains: Vec<ListedChain>,
-    /// The rules of all its chains; within a chain in their order.
-    pub rules: Vec<Listed>,
-    /// Its sets of networks.
-    pub sets: Vec<ListedSet>,
-    /// The names of its other sets and maps.
-    pub other_sets: Vec<String>,
-    /// How many objects it has beside all these: counters, sets without a name, chains that were not listed.
-    pub others: usize,
-}
-
-/// A chain that is there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedChain {
-    /// Its name.
-    pub name: String,
-    /// Where packets come from; none if only others jump to it.
-    pub base: Option<BaseChain>,
-}
-
-/// A set of networks that is there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ListedSet {
-    /// Its name.
-    pub name: String,
-    /// Its networks, sorted.
-    pub networks: Vec<IpNet>,
-}
 
 /// What the kernel tells of a table itself.
 struct Head {
@@ -60,48 +26,55 @@ impl Nft {
     /// A table with what is in it; none if it is not there. Of chains without rules that no rule leads to, only those
     /// are listed that are named here: the kernel has no list of the chains of one table, and all of them may be tens
     /// of thousands.
-    pub fn table(&mut self, table: Table, likely: &[&str]) -> Result<Option<ListedTable>, NftError> {
-        let wanted = request(NFT_MSG_GETTABLE, table.family.number(), &[(NFTA_TABLE_NAME, table.name)]);
+    pub fn table(&mut self, id: TableId, likely: &[&str]) -> Result<Option<FoundTable>, NftError> {
+        let family = TableFamily::from(id.family);
+        let wanted = request(NFT_MSG_GETTABLE, family.number(), &[(NFTA_TABLE_NAME, &id.name)]);
         let head = match self.socket.ask(wanted, read_table) {
             Ok(Some(head)) => head,
             Ok(None) => return Ok(None),
             Err(why) if says_absent(&why) => return Ok(None),
-            Err(why) => return Err(NftError::List { what: format!("table {table}"), why }),
+            Err(why) => return Err(NftError::List { what: format!("table {}", id.in_nft()), why }),
         };
-        let rules = self.all_rules(table)?;
+        let rules = self.rules_of(family, &id.name)?;
         let used = rules.iter().flat_map(|it| [Some(it.chain.as_str()), it.rule.target()]).flatten();
         let names: BTreeSet<&str> = used.chain(likely.iter().copied()).collect();
         let mut chains = Vec::new();
         for name in names {
-            chains.extend(self.chain(table, name)?);
+            chains.extend(self.chain(&id, name)?);
         }
-        self.fill(table.family, head, chains, rules).map(Some)
+        self.fill((family, id), head, chains, rules).map(Some)
     }
 
-    /// All tables of a family, everybody's, with all that is in them.
-    pub fn tables(&mut self, family: TableFamily) -> Result<Vec<ListedTable>, NftError> {
+    /// All tables of a family, everybody's, with all that is in them for packets of one family of addresses.
+    pub fn tables(&mut self, family: TableFamily, of: Family) -> Result<Vec<FoundTable>, NftError> {
         let failed = |why| NftError::List { what: "the tables".to_owned(), why };
         let heads = self.socket.dump(|| request(NFT_MSG_GETTABLE, family.number(), &[]), read_table);
         let heads = heads.map_err(failed)?;
-        let mut chains: HashMap<String, Vec<ListedChain>> = HashMap::new();
+        let mut chains: HashMap<String, Vec<FoundChain>> = HashMap::new();
         let dumped = self.dumped(|| request(NFT_MSG_GETCHAIN, family.number(), &[]), read_chain);
         for (table, chain) in dumped.map_err(failed)? {
             chains.entry(table).or_default().push(chain);
         }
         let mut tables = Vec::new();
         for head in heads {
-            let of_table = || request(NFT_MSG_GETRULE, family.number(), &[(NFTA_RULE_TABLE, &head.name)]);
-            let rules = self.dumped(of_table, |it| read_rule_of_any(it, family, &head.name));
+            let id = TableId { system: System::Nftables, family: of, name: head.name.as_str().into() };
+            let rules = self.rules_of(family, &id.name)?;
             let chains = chains.remove(&head.name).unwrap_or_default();
-            tables.push(self.fill(family, head, chains, rules.map_err(failed)?)?);
+            tables.push(self.fill((family, id), head, chains, rules)?);
         }
         Ok(tables)
     }
 
+    fn rules_of(&mut self, family: TableFamily, table: &str) -> Result<Vec<Listed>, NftError> {
+        let of_table = || request(NFT_MSG_GETRULE, family.number(), &[(NFTA_RULE_TABLE, table)]);
+        let found = self.dumped(of_table, |it| read_rule(it, family, table));
+        found.map_err(|why| NftError::List { what: format!("the rules of table {table}"), why })
+    }
+
     /// The chains of a family where the kernel translates addresses, by their tables.
-    pub fn nat_chains(&mut self, family: TableFamily) -> Result<BTreeMap<String, Vec<String>>, NftError> {
+    pub fn nat_chains(&mut self, family: TableFamily) -> Result<BTreeMap<String, Vec<Box<str>>>, NftError> {
         let found = self.dumped(|| request(NFT_MSG_GETCHAIN, family.number(), &[]), read_nat_chain);
-        let mut chains: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut chains: BTreeMap<String, Vec<Box<str>>> = BTreeMap::new();
         for (table, chain) in
             found.map_err(|why| NftError::List { what: "the chains that translate".to_owned(), why })?
         {
@@ -110,52 +83,55 @@ impl Nft {
         Ok(chains)
     }
 
-    /// What is made of the rules of a chain of anybody's table, in their order; each is dropped when it was read.
-    pub fn read_rules<T>(
+    /// The rules of a chain of anybody's table that are about packets of a family of addresses, in their order.
+    pub fn rules_about(
         &mut self,
         family: TableFamily,
         (table, chain): (&str, &str),
-        read: impl Fn(Listed) -> Option<T>,
-    ) -> Result<Vec<T>, NftError> {
+        of: Family,
+    ) -> Result<Vec<FoundRule>, NftError> {
         let names = [(NFTA_RULE_TABLE, table), (NFTA_RULE_CHAIN, chain)];
         let of_chain = || request(NFT_MSG_GETRULE, family.number(), &names);
-        let found = self.dumped(of_chain, |it| read_rule_of_any(it, family, table).and_then(&read));
+        let found = self.dumped(of_chain, |it| read_rule(it, family, table)?.found_about(of));
         found.map_err(|why| NftError::List { what: format!("the rules of chain {table} {chain}"), why })
     }
 
     /// One chain; none if it is not there.
-    fn chain(&mut self, table: Table, name: &str) -> Result<Option<ListedChain>, NftError> {
-        let names = [(NFTA_CHAIN_TABLE, table.name), (NFTA_CHAIN_NAME, name)];
-        match self.socket.ask(request(NFT_MSG_GETCHAIN, table.family.number(), &names), read_chain) {
+    fn chain(&mut self, table: &TableId, name: &str) -> Result<Option<FoundChain>, NftError> {
+        let names = [(NFTA_CHAIN_TABLE, &*table.name), (NFTA_CHAIN_NAME, name)];
+        let family = TableFamily::from(table.family).number();
+        match self.socket.ask(request(NFT_MSG_GETCHAIN, family, &names), read_chain) {
             Ok(found) => Ok(found.map(|(_, chain)| chain)),
             Err(why) if says_absent(&why) => Ok(None),
-            Err(why) => Err(NftError::List { what: format!("chain {table} {name}"), why }),
+            Err(why) => Err(NftError::List { what: format!("chain {} {name}", table.in_nft()), why }),
         }
     }
 
-    /// Adds the sets of a table.
+    /// Adds the rules and the sets of a table.
     fn fill(
         &mut self,
-        family: TableFamily,
-        Head { name, dormant, objects }: Head,
-        chains: Vec<ListedChain>,
+        (family, id): (TableFamily, TableId),
+        head: Head,
+        chains: Vec<FoundChain>,
         rules: Vec<Listed>,
-    ) -> Result<ListedTable, NftError> {
-        let failed = |why| NftError::List { what: format!("table {name}"), why };
-        let of_table = || request(NFT_MSG_GETSET, family.number(), &[(NFTA_SET_TABLE, &name)]);
-        let (mut sets, mut other_sets) = (Vec::new(), Vec::new());
-        for (set, kind) in self.dumped(of_table, |it| read_set(it, &name)).map_err(failed)? {
+    ) -> Result<FoundTable, NftError> {
+        let failed = |why| NftError::List { what: format!("table {}", head.name), why };
+        let of_table = || request(NFT_MSG_GETSET, family.number(), &[(NFTA_SET_TABLE, &head.name)]);
+        let mut table = FoundTable { dormant: head.dormant, chains, ..FoundTable::empty(id) };
+        for (set, kind) in self.dumped(of_table, |it| read_set(it, &head.name)).map_err(failed)? {
             if kind == SetKind::Other {
-                other_sets.push(set);
+                table.other_sets.push(set.into());
                 continue;
             }
-            let names = [(NFTA_SET_ELEM_LIST_TABLE, name.as_str()), (NFTA_SET_ELEM_LIST_SET, &set)];
+            let names = [(NFTA_SET_ELEM_LIST_TABLE, head.name.as_str()), (NFTA_SET_ELEM_LIST_SET, &set)];
             let edges = self.dumped(|| request(NFT_MSG_GETSETELEM, family.number(), &names), read_elements);
             let networks = set::networks(edges.map_err(failed)?.concat());
-            sets.push(ListedSet { name: set, networks });
+            table.sets.push(FoundSet { name: set.into(), networks });
         }
-        let others = objects.saturating_sub(chains.len() + sets.len() + other_sets.len());
-        Ok(ListedTable { name, dormant, chains, rules, sets, other_sets, others })
+        let known = table.chains.len() + table.sets.len() + table.other_sets.len();
+        table.others = head.objects.saturating_sub(known);
+        put_rules(&mut table, rules);
+        Ok(table)
     }
 
     /// A dump in which what is gone meanwhile is empty.
@@ -167,6 +143,17 @@ impl Nft {
         match self.socket.dump(request, read) {
             Err(why) if says_absent(&why) => Ok(Vec::new()),
             found => found,
+        }
+    }
+}
+
+/// Puts rules into their chains, as far as they are about packets of the table's family.
+fn put_rules(table: &mut FoundTable, rules: Vec<Listed>) {
+    let places: HashMap<Box<str>, usize> =
+        table.chains.iter().enumerate().map(|(at, chain)| (chain.name.clone(), at)).collect();
+    for listed in rules {
+        if let Some(at) = places.get(listed.chain.as_str()) {
+            table.chains[*at].rules.extend(listed.found_about(table.id.family));
         }
     }
 }
@@ -186,13 +173,13 @@ fn read_table(message: &Received) -> Option<Head> {
 }
 
 /// A chain with the name of its table: the kernel tells the chains of all tables, whatever was asked.
-fn read_chain(message: &Received) -> Option<(String, ListedChain)> {
+fn read_chain(message: &Received) -> Option<(String, FoundChain)> {
     let (_, attributes) = message.split::<4>()?;
     let (mut table, mut name, mut hook, mut kind, mut policy) = (None, None, None, None, NF_ACCEPT);
     for (attribute, value) in attributes {
         match attribute {
             NFTA_CHAIN_TABLE => table = Some(text(value)),
-            NFTA_CHAIN_NAME => name = Some(text(value)),
+            NFTA_CHAIN_NAME => name = Some(text(value).into()),
             NFTA_CHAIN_HOOK => hook = read_hook(value),
             NFTA_CHAIN_TYPE => kind = type_of(&text(value)),
             NFTA_CHAIN_POLICY => policy = value.first_chunk().map_or(NF_ACCEPT, |it| i32::from_be_bytes(*it)),
@@ -205,11 +192,11 @@ fn read_chain(message: &Received) -> Option<(String, ListedChain)> {
         priority,
         accepts: policy == NF_ACCEPT,
     });
-    Some((table?, ListedChain { name: name?, base }))
+    Some((table?, FoundChain { name: name?, base, rules: vec![] }))
 }
 
 /// The names of the table and of a chain that translates; all others, perhaps tens of thousands, are not looked at.
-fn read_nat_chain(message: &Received) -> Option<(String, String)> {
+fn read_nat_chain(message: &Received) -> Option<(String, Box<str>)> {
     let (_, mut attributes) = message.split::<4>()?;
     attributes.find(|(attribute, _)| *attribute == NFTA_CHAIN_HOOK)?;
     let (table, chain) = read_chain(message)?;

@@ -39,21 +39,19 @@ impl From<IptablesError> for RulesError {
 }
 
 impl RulesError {
-    /// What an operator can do about it, where we know.
-    pub fn hint(&self) -> Option<String> {
+    /// What an operator can do about it, where we know; `nftables` says how that is chosen.
+    pub(super) fn hint(&self, nftables: &str) -> Option<String> {
         match self {
             Self::Nft(why) => why.hint().map(str::to_owned),
             Self::Unreadable(table) => Some(format!(
-                "list it with `nft list table {}`, and move what is not from iptables to a table of its own; or set \
-                 EnableNFTables in net-conf.json",
+                "list it with `nft list table {}`, and move what is not from iptables to a table of its own; or \
+                 {nftables}",
                 table.in_nft()
             )),
             Self::Iptables(why) if why.is_of_the_lock() => {
                 Some("another program holds /run/xtables.lock: is one hanging?".to_owned())
             }
-            Self::NoProgram(_) => {
-                Some("install it (package iptables), or set EnableNFTables in net-conf.json".to_owned())
-            }
+            Self::NoProgram(_) => Some(format!("install it (package iptables), or {nftables}")),
             Self::Iptables(_) | Self::CutOff(_) | Self::Legacy(_) => None,
         }
     }
@@ -67,4 +65,6 @@ pub struct RuleFailure {
     pub id: TableId,
     /// Why.
     pub why: RulesError,
+    /// What an operator can do about it, where we know.
+    pub hint: Option<String>,
 }

@@ -34,11 +34,13 @@ pub(super) fn is_used(family: Family) -> bool {
 }
 
 /// Whether a table names a chain or a comment of ours.
-pub(super) fn has_ours(family: Family) -> bool {
-    let needles = Role::ALL.map(Role::comment_of_rules);
-    TABLES.iter().filter_map(|table| legacy_table(family, table).ok().flatten()).any(|bytes| {
-        needles.iter().any(|needle| contains(&bytes, needle.as_bytes())) || contains(&bytes, b"FLANNEL-")
-    })
+pub(super) fn has_ours(roles: &[Role], family: Family) -> bool {
+    let needles = roles.iter().flat_map(|role| [role.comment_of_rules(), role.chain(System::IptablesLegacy)]);
+    let needles: Vec<_> = needles.collect();
+    TABLES
+        .iter()
+        .filter_map(|table| legacy_table(family, table).ok().flatten())
+        .any(|bytes| needles.iter().any(|needle| contains(&bytes, needle.as_bytes())))
 }
 
 fn contains(bytes: &[u8], needle: &[u8]) -> bool {
@@ -46,7 +48,7 @@ fn contains(bytes: &[u8], needle: &[u8]) -> bool {
 }
 
 /// A number for each table that stays the same while its rules do; none for one that is not there.
-pub(in crate::firewall) fn marks(family: Family) -> Result<Vec<Option<u64>>, NetlinkError> {
+pub(super) fn marks(family: Family) -> Result<Vec<Option<u64>>, NetlinkError> {
     TABLES.iter().map(|table| Ok(legacy_table(family, table)?.map(|bytes| mark(family, bytes)))).collect()
 }
 

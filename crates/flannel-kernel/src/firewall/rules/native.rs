@@ -7,19 +7,23 @@ use flannel_plan::rules::chain::{Chain, ChainType, Hook};
 use flannel_plan::rules::edit::{Edit, edits};
 use flannel_plan::rules::found::{FoundChain, FoundTable};
 use flannel_plan::rules::observed::RuleScope;
-use flannel_plan::rules::role::{Role, own_table};
+use flannel_plan::rules::role::Role;
 use flannel_plan::rules::tools::Ability;
 use flannel_plan::rules::{Action, Is, Match, Rule, SourcePorts, System, TableId, UDP};
 
-use super::{RulesError, Wanted, listed};
+use super::{RulesError, Wanted};
 use crate::firewall::nft::{Listed, Nft, NftError, Table, TableFamily, Transaction};
 
 /// Somebody else may change rules all the time.
 const MOST_TRIES: usize = 5;
+/// Where rules are tried, and taken back.
+const TRIAL: Table = Table { family: TableFamily::Ip, name: "flannel-trial" };
 
 pub(super) struct Native {
     /// The way to nftables, or why there is none.
     nft: Result<Nft, NftError>,
+    /// What the chains are for that concern us.
+    roles: Vec<Role>,
     /// Where rules are kept, said by whoever looked last.
     system: System,
     last: Option<Last>,
@@ -33,40 +37,43 @@ struct Last {
 }
 
 impl Native {
-    pub(super) fn open() -> Self {
+    pub(super) fn open(roles: Vec<Role>) -> Self {
         // Without nftables in the kernel the socket opens, and only the first question fails.
         let nft = Nft::open().and_then(|mut nft| nft.generation().map(|_| nft));
-        Self { nft, system: System::Nftables, last: None }
+        Self { nft, roles, system: System::Nftables, last: None }
     }
 
     pub(super) fn port_id(&self) -> Option<u32> {
         self.nft.as_ref().ok().map(Nft::port_id)
     }
 
+    /// What the chains are for that concern us.
+    pub(super) fn roles(&self) -> &[Role] {
+        &self.roles
+    }
+
     /// What the kernel's nftables can do: tried, and taken back; none if there is none. Where we may not even ask,
     /// looking will tell why.
     pub(super) fn ability(&mut self) -> Option<Ability> {
         if self.nft.is_err() {
-            *self = Self::open(); // the module may have been loaded since
+            *self = Self::open(std::mem::take(&mut self.roles)); // the module may have been loaded since
         }
         let nft = match &mut self.nft {
             Ok(nft) => nft,
             Err(why) if why.says_there_is_none() => return None,
             Err(_) => return Some(Ability { random_ports: true }),
         };
-        let table = own(Family::V4);
         let masquerade = Rule::new([], Action::masquerade(SourcePorts::Randomised));
-        let trial = trial(table, Chain::base("trial", ChainType::Nat, Hook::Postrouting, 100), masquerade);
+        let trial = trial(Chain::base("trial", ChainType::Nat, Hook::Postrouting, 100), masquerade);
         Some(Ability { random_ports: nft.would_commit(&trial).is_ok() })
     }
 
     /// Whether the kernel can keep packets from connection tracking by what they carry.
     pub(super) fn can_untrack(&mut self) -> bool {
-        let table = own(Family::V4);
         let mut matches = Match::port(UDP, 1).to_vec();
         matches.extend([Match::Vxlan(Family::V4, 1), Match::DestinationLocal(Is::Equal)]);
         let chain = Chain::base("trial", ChainType::Filter, Hook::Prerouting, -300);
-        let trial = trial(table, chain, Rule::new(matches, Action::Untrack));
+        let trial = trial(chain, Rule::new(matches, Action::Untrack));
         self.nft.as_mut().is_ok_and(|nft| nft.would_commit(&trial).is_ok())
     }
 
@@ -78,12 +85,13 @@ impl Native {
             Err(why) if why.says_there_is_none() => return Ok(&[]),
             Err(why) => return Err(why.clone().into()),
         };
-        let generation = nft.generation()?;
+        let (roles, generation) = (&self.roles, nft.generation()?);
         let known = self.last.take().filter(|last| (last.generation, last.system) == (generation, system));
         let last = match known {
             Some(last) => last,
             None => {
-                let (generation, tables) = until_quiet(nft, Nft::generation, |nft| look_once(nft, system))?;
+                let (generation, tables) =
+                    until_quiet(nft, Nft::generation, |nft| look_once(nft, roles, system))?;
                 Last { generation, system, tables }
             }
         };
@@ -119,10 +127,8 @@ impl Native {
         let mut tables = Vec::new();
         for kind in [family.into(), TableFamily::Inet] {
             let is_told = |name: &str| kind != TableFamily::Inet && told.iter().any(|told| **told == *name);
-            for listed in nft.tables(kind)?.into_iter().filter(|listed| !is_told(&listed.name)) {
-                let id = TableId { system: System::Nftables, family, name: listed.name.as_str().into() };
-                tables.push(listed::found(id, listed));
-            }
+            let found = nft.tables(kind, family)?;
+            tables.extend(found.into_iter().filter(|table| !is_told(&table.id.name)));
         }
         Ok(tables)
     }
@@ -136,8 +142,8 @@ impl Native {
     pub(super) fn numbers(&mut self, family: Family) -> Result<Vec<Option<Vec<u64>>>, RulesError> {
         let nft = self.nft.as_mut().map_err(|why| why.clone())?;
         let mut numbers = Vec::new();
-        for role in Role::ALL {
-            let table = of_iptables(role, family);
+        for role in &self.roles {
+            let table = of_iptables(*role, family);
             let own = role.chain(System::IptablesNft);
             let is_there = nft.has_chain(table, own)?;
             let rules = nft.rules(table, own)?;
@@ -168,15 +174,17 @@ impl Native {
         outcome
     }
 
+    /// The table of an id that is one of ours or of iptables.
+    fn table_of(&self, id: &TableId) -> Table {
+        let names = self.roles.iter().map(|role| role.table(id.system, id.family));
+        Table::of(id.family, names.into_iter().find(|name| **name == *id.name).unwrap_or_default())
+    }
+
     fn transaction(&self, scope: &RuleScope, id: &TableId, want: Wanted) -> Transaction {
         let mut transaction = Transaction::default();
-        transaction.extend(table_of(id), edits(scope, want, self.found(id)));
+        transaction.extend(self.table_of(id), edits(scope, want, self.found(id)));
         transaction
     }
-}
-
-fn own(family: Family) -> Table {
-    Table::of(family, own_table(family))
 }
 
 /// The table of iptables that a chain of ours is in.
@@ -203,30 +211,32 @@ fn until_quiet<S, T>(
     Ok((before, read(source)?))
 }
 
-fn look_once(nft: &mut Nft, system: System) -> Result<Vec<FoundTable>, NftError> {
+fn look_once(nft: &mut Nft, roles: &[Role], system: System) -> Result<Vec<FoundTable>, NftError> {
     let mut tables = Vec::new();
     for family in Family::BOTH {
-        let id = TableId { system: System::Nftables, family, name: own_table(family).into() };
-        match nft.table(own(family), &Role::ALL.map(|role| role.chain(System::Nftables))) {
-            Ok(listed) => tables.extend(listed.map(|listed| listed::found(id, listed))),
+        let Some(name) = roles.first().map(|role| role.table(System::Nftables, family)) else { continue };
+        let id = TableId { system: System::Nftables, family, name: name.into() };
+        let likely: Vec<_> = roles.iter().map(|role| role.chain(System::Nftables)).collect();
+        match nft.table(id, &likely) {
+            Ok(found) => tables.extend(found),
             Err(why) if why.says_there_is_none() => {} // a kernel without this family
             Err(why) => return Err(why),
         }
     }
     if system != System::IptablesNft {
         for family in Family::BOTH {
-            tables.extend(left_by_iptables(nft, family)?);
+            tables.extend(left_by_iptables(nft, roles, family)?);
         }
     }
     Ok(tables)
 }
 
 /// What programs of iptables left in nftables: only chains that have to do with ours, and none if there are none.
-fn left_by_iptables(nft: &mut Nft, family: Family) -> Result<Vec<FoundTable>, NftError> {
+fn left_by_iptables(nft: &mut Nft, roles: &[Role], family: Family) -> Result<Vec<FoundTable>, NftError> {
     let mut tables: Vec<FoundTable> = Vec::new();
-    for role in Role::ALL {
-        let table = of_iptables(role, family);
-        let chains = chains_left(nft, role, family)?;
+    for role in roles {
+        let table = of_iptables(*role, family);
+        let chains = chains_left(nft, *role, family)?;
         let id = TableId { system: System::IptablesNft, family, name: table.name.into() };
         match tables.iter_mut().find(|table| table.id == id) {
             Some(table) => table.chains.extend(chains),
@@ -245,7 +255,7 @@ fn chains_left(nft: &mut Nft, role: Role, family: Family) -> Result<Vec<FoundCha
     let found = |name: &str, rules: Vec<Listed>| FoundChain {
         name: name.into(),
         base: None,
-        rules: rules.into_iter().map(listed::found_rule).collect(),
+        rules: rules.into_iter().filter_map(|listed| listed.found_about(family)).collect(),
     };
     let mut chains = vec![found(role.base_chain(), nft.rules(table, role.base_chain())?)];
     if has_own {
@@ -260,18 +270,11 @@ fn chains_left(nft: &mut Nft, role: Role, family: Family) -> Result<Vec<FoundCha
     Ok(chains)
 }
 
-/// The table of an id that is one of ours or of iptables.
-fn table_of(id: &TableId) -> Table {
-    let of_iptables = Role::ALL.iter().map(|role| role.table_of_iptables()).find(|name| **name == *id.name);
-    let name = of_iptables.filter(|_| id.system.is_iptables()).unwrap_or(own_table(id.family));
-    Table::of(id.family, name)
-}
-
 /// A rule in a chain of its own, to be tried and taken back.
-fn trial(table: Table, chain: Chain, rule: Rule) -> Transaction {
+fn trial(chain: Chain, rule: Rule) -> Transaction {
     let mut trial = Transaction::default();
     let append = Edit::AppendRule(chain.name.clone(), rule);
-    trial.extend(table, [Edit::AddTable(None), Edit::AddChain(chain), append]);
+    trial.extend(TRIAL, [Edit::AddTable(None), Edit::AddChain(chain), append]);
     trial
 }
 

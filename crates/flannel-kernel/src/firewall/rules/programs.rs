@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use flannel_plan::family::Family;
-use flannel_plan::rules::found::FoundTable;
 use flannel_plan::rules::iptables::{Saved, saved};
+use flannel_plan::rules::role::Role;
 use flannel_plan::rules::{Action, Is, Match, Rule, System, UDP};
 
 use super::native::Native;
@@ -79,7 +79,7 @@ impl Programs {
         let (saved, at) = match self.last.take().filter(|last| last.holds(&mark)) {
             Some(last) => (last.saved, last.at),
             None if mark.is_empty() => (Saved::default(), Instant::now()),
-            None => (self.save_ours()?, Instant::now()),
+            None => (self.save_ours(native.roles())?, Instant::now()),
         };
         self.last = Some(Last { generation, mark, saved: saved.clone(), at });
         Ok(saved)
@@ -90,9 +90,9 @@ impl Programs {
         matches!(self.iptables.save_text(table), Err(IptablesError::Incompatible { .. }))
     }
 
-    fn save_ours(&self) -> Result<Saved, RulesError> {
+    fn save_ours(&self, roles: &[Role]) -> Result<Saved, RulesError> {
         let mut saved = self.save()?;
-        saved.tables.iter_mut().for_each(FoundTable::keep_ours);
+        saved.tables.iter_mut().for_each(|table| table.keep_ours(roles));
         saved.tables.retain(|table| !table.chains.is_empty());
         Ok(saved)
     }

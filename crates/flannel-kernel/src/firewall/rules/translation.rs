@@ -9,7 +9,7 @@ use flannel_plan::rules::translated::{Search, translation_of};
 use flannel_plan::rules::{System, TableId};
 
 use super::native::Native;
-use super::{RulesError, all_legacy, legacy, listed};
+use super::{RulesError, all_legacy, legacy};
 use crate::firewall::nft::{Nft, NftError, TableFamily};
 
 /// What was found out about one port, and what it was read from.
@@ -54,10 +54,9 @@ impl Translation {
 fn in_nftables(nft: &mut Nft, family: Family, port: u16) -> Result<Option<Step>, NftError> {
     for kind in [family.into(), TableFamily::Inet] {
         for (table, bases) in nft.nat_chains(kind)? {
-            let mut search = Search::new(port, bases.into_iter().map(Into::into));
+            let mut search = Search::new(port, bases);
             while let Some(chain) = search.next_chain() {
-                let about = |rule| listed::found_rule_about(rule, family);
-                let rules = nft.read_rules(kind, (&table, &chain), about)?;
+                let rules = nft.rules_about(kind, (&table, &chain), family)?;
                 if let Some((place, rule)) = search.read(&rules) {
                     let table = TableId { system: System::Nftables, family, name: table.into() };
                     return Ok(Some(Step { table, chain, place, rule: rule.clone() }));

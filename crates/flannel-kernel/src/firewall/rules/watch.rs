@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use flannel_plan::family::Family;
 use flannel_plan::rules::System;
-use flannel_plan::rules::role::{Role, own_table};
+use flannel_plan::rules::observed::RuleScope;
+use flannel_plan::rules::role::Role;
 use rustix::net::RecvFlags;
 use rustix::net::netlink;
 
@@ -33,28 +34,21 @@ impl fmt::Display for RuleNotice {
     }
 }
 
-/// Whether a change of a table matters, and of which of its chains; all of them if none is named.
-type Matters = Box<dyn Fn(&str, Option<&str>) -> bool + Send>;
-
 /// A listener to the kernel's notices about rules, in one network namespace.
 pub struct RuleWatch {
     socket: NoticeSocket,
     own_ports: Vec<u32>,
-    matters: Matters,
+    roles: Vec<Role>,
     /// Whether a change that matters was told, of which the end is still to come.
     pending: bool,
 }
 
 impl RuleWatch {
-    /// Starts to listen, in the namespace of this thread; changes by these sockets are not told.
-    pub fn open(own_ports: Vec<u32>) -> Result<Self, WatchError> {
-        Self::open_for(own_ports, Box::new(matters_to_flannel))
-    }
-
-    /// The same for other tables and chains than flannel's.
-    pub(in crate::firewall) fn open_for(own_ports: Vec<u32>, matters: Matters) -> Result<Self, WatchError> {
+    /// Starts to listen, in the namespace of this thread, for changes of the chains of a scope; those by these sockets
+    /// are not told.
+    pub fn open(own_ports: Vec<u32>, scope: &RuleScope) -> Result<Self, WatchError> {
         let socket = NoticeSocket::open(Some(netlink::NETFILTER), &[NFNLGRP_NFTABLES])?;
-        Ok(Self { socket, own_ports, matters, pending: false })
+        Ok(Self { socket, own_ports, roles: scope.roles(), pending: false })
     }
 
     /// Waits until rules that matter may have changed.
@@ -95,7 +89,7 @@ impl RuleWatch {
                 notice = notice.or(std::mem::take(&mut self.pending).then_some(RuleNotice { by }));
             } else {
                 let by_others = !self.own_ports.contains(&message.port);
-                self.pending |= by_others && matters(&message, &self.matters);
+                self.pending |= by_others && matters(&message, &self.roles);
             }
         }
         Ok(notice)
@@ -108,7 +102,7 @@ fn program(message: &Received) -> Option<String> {
 }
 
 /// Whether a message is about a table or a chain that matters.
-fn matters(message: &Received, matters: &Matters) -> bool {
+fn matters(message: &Received, roles: &[Role]) -> bool {
     let Some((_, attributes)) = message.split::<4>() else { return false };
     let names_chain = match message.kind & 0xff {
         NFT_MSG_NEWTABLE | NFT_MSG_DELTABLE => None,
@@ -125,16 +119,18 @@ fn matters(message: &Received, matters: &Matters) -> bool {
         }
     }
     match (names_chain, &chain) {
-        (Some(_), None) => matters(&table, Some("")),
-        _ => matters(&table, chain.as_deref()),
+        (Some(_), None) => concerns(roles, &table, Some("")),
+        _ => concerns(roles, &table, chain.as_deref()),
     }
 }
 
-fn matters_to_flannel(table: &str, chain: Option<&str>) -> bool {
-    if Family::BOTH.iter().any(|family| own_table(*family) == table) {
+/// Whether a change of a table matters, and of which of its chains; all of them if none is named.
+fn concerns(roles: &[Role], table: &str, chain: Option<&str>) -> bool {
+    let own = |role: &Role| Family::BOTH.iter().any(|family| role.table(System::Nftables, *family) == table);
+    if roles.iter().any(own) {
         return true;
     }
-    let mut roles = Role::ALL.iter().filter(|role| role.table_of_iptables() == table);
+    let mut roles = roles.iter().filter(|role| role.table_of_iptables() == table);
     match chain {
         None => roles.next().is_some(),
         Some(chain) => {
