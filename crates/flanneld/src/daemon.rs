@@ -21,12 +21,10 @@ use flannel_plan::lease::Lease;
 use flannel_plan::observation::Scope;
 use flannel_plan::ownership;
 use flannel_plan::peers::{self, Newcomer};
-use flannel_plan::pod_bridge::{self, BridgeNetfilter};
 use flannel_plan::rules::System;
 use flannel_plan::underlay::{Choice, Underlay};
 use ipnet::IpNet;
 use tokio::sync::watch;
-use tracing::info;
 
 use crate::clock;
 use crate::damper::Damper;
@@ -245,16 +243,9 @@ impl<K: Kernel> Daemon<K> {
         }
         let (seen, held) = seen?;
         self.holds_back = held.is_some();
+        let bridges = self.bridge_findings(&seen);
         let Seen { in_force, scope, mut firewall, observation } = seen;
-        let subnets = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
-        self.tell_hidden(&observation.bridge_netfilter);
-        firewall.notes.extend(pod_bridge::netfilter_findings(&observation.bridge_netfilter));
-        firewall.notes.extend(pod_bridge::findings(
-            &observation,
-            &in_force.config,
-            &subnets,
-            self.parts.node.strays(),
-        ));
+        firewall.notes.extend(bridges);
         let choice = self.choose(&in_force, snapshot, (&scope, &observation));
         // While there is no choice to be content with, every device matters.
         let content = choice.as_ref().ok().filter(|choice| held.is_none() && choice.note.is_none());
@@ -303,18 +294,6 @@ impl<K: Kernel> Daemon<K> {
     /// What rules are held with under a net-conf.
     fn firewall(&mut self, config: &NetworkConfig, now: Instant) -> Result<Firewall, ObserveError> {
         self.firewall_backend.of(config, &mut self.parts.kernel, now)
-    }
-
-    /// Tells once that there is no telling whether packets over a bridge meet rules.
-    fn tell_hidden(&mut self, settings: &ByFamily<BridgeNetfilter>) {
-        let hidden = settings.iter().find(|(_, setting)| **setting == BridgeNetfilter::Unknown);
-        let Some((family, _)) = hidden.filter(|_| !std::mem::replace(&mut self.told_hidden, true)) else {
-            return;
-        };
-        info!(
-            setting = BridgeNetfilter::sysctl(family),
-            "unknown whether packets between pods of one bridge meet rules: the setting cannot be read here"
-        );
     }
 
     /// Notes the external interface and tells of it, if it is new.

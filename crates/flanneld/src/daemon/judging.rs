@@ -17,8 +17,9 @@ use flannel_plan::finding::{Code, Finding};
 use flannel_plan::firewall::Firewall;
 use flannel_plan::lease::Announcement;
 use flannel_plan::observation::{Observation, ObserveOptions, Scope};
+use flannel_plan::pod_bridge::{self, BridgeNetfilter};
 use flannel_plan::underlay::{self, Choice, Host, NoUnderlay, Underlay};
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::{Daemon, Haste};
 use crate::gather::{self, ChoiceInputs, NotYet};
@@ -131,6 +132,29 @@ impl<K: Kernel> Daemon<K> {
             observation = self.parts.kernel.observe(&Scope { options, ..scope.clone() })?;
         }
         Ok(Seen { in_force, scope, firewall, observation })
+    }
+
+    /// What is wrong with the bridges of this node's pods.
+    pub(super) fn bridge_findings(&mut self, seen: &Seen) -> Vec<Finding> {
+        let Seen { in_force, observation, .. } = seen;
+        self.tell_hidden(&observation.bridge_netfilter);
+        let subnets = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
+        let strays = self.parts.node.strays();
+        let mut findings = pod_bridge::netfilter_findings(&observation.bridge_netfilter);
+        findings.extend(pod_bridge::findings(observation, &in_force.config, &subnets, strays));
+        findings
+    }
+
+    /// Tells once that there is no telling whether packets over a bridge meet rules.
+    fn tell_hidden(&mut self, settings: &ByFamily<BridgeNetfilter>) {
+        let hidden = settings.iter().find(|(_, setting)| **setting == BridgeNetfilter::Unknown);
+        let Some((family, _)) = hidden.filter(|_| !std::mem::replace(&mut self.told_hidden, true)) else {
+            return;
+        };
+        info!(
+            setting = BridgeNetfilter::sysctl(family),
+            "unknown whether packets between pods of one bridge meet rules: the setting cannot be read here"
+        );
     }
 
     /// Whether this node can follow the store's net-conf; gives it back, with the lease, if so.
