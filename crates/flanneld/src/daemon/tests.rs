@@ -1,5 +1,6 @@
 //! The whole daemon on a kernel and a store in memory: what it makes of the kernel, and what it says of itself.
 
+mod findings;
 mod firewall;
 mod memory;
 mod net_conf;

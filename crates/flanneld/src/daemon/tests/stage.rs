@@ -219,6 +219,15 @@ impl Stage {
         lines
     }
 
+    /// What /metrics says of findings: the codes of which there are any, and how many.
+    pub fn findings(&self) -> Vec<(String, u64)> {
+        let text = self.health.metrics.text().unwrap();
+        let lines = text.lines().filter_map(|line| line.strip_prefix("flannel_findings{code=\""));
+        let figures = lines.map(|line| line.split_once("\"} ").unwrap());
+        let counts = figures.map(|(code, count)| (code.to_owned(), count.parse().unwrap()));
+        counts.filter(|(_, count)| *count > 0).collect()
+    }
+
     /// What was changed since this was asked for last.
     pub fn changes(&mut self) -> Vec<String> {
         let made = std::mem::take(&mut self.kernel().made);
