@@ -6,8 +6,6 @@
 use std::error::Error;
 use std::io;
 use std::path::PathBuf;
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http::Uri;
@@ -22,7 +20,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 use tonic::{Code, Request, Status, Streaming};
 use tonic_prost::ProstCodec;
-use tower_service::Service;
+use tower::service_fn;
 
 use super::EtcdOptions;
 use super::error::{EtcdError, whole};
@@ -73,7 +71,10 @@ impl GrpcChannel {
         let settings = settings(endpoint, tls).map_err(|why| CallError::Away(why.to_string()))?;
         let connected = async {
             match proxy {
-                Some(proxy) => settings.connect_with_connector(ByProxy(proxy)).await,
+                Some(proxy) => {
+                    let by_proxy = service_fn(move |endpoint| connect_by(proxy.clone(), endpoint));
+                    settings.connect_with_connector(by_proxy).await
+                }
                 None => settings.connect().await,
             }
         };
@@ -190,27 +191,12 @@ fn address(endpoint: &Uri) -> (&str, u16) {
     (host, endpoint.port_u16().unwrap_or(usual))
 }
 
-/// Leads to endpoints by way of a proxy.
-struct ByProxy(Proxy);
-
-impl Service<Uri> for ByProxy {
-    type Response = TokioIo<TcpStream>;
-    type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, endpoint: Uri) -> Self::Future {
-        let proxy = self.0.clone();
-        Box::pin(async move {
-            let (host, port) = address(&endpoint);
-            let stream = proxy.connect(host, port).await?;
-            stream.set_nodelay(true)?;
-            Ok(TokioIo::new(stream))
-        })
-    }
+/// A connection to an endpoint by way of a proxy.
+async fn connect_by(proxy: Proxy, endpoint: Uri) -> io::Result<TokioIo<TcpStream>> {
+    let (host, port) = address(&endpoint);
+    let stream = proxy.connect(host, port).await?;
+    stream.set_nodelay(true)?;
+    Ok(TokioIo::new(stream))
 }
 
 /// How an endpoint is connected to; fails if the certificates cannot be used.
