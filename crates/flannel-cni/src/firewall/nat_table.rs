@@ -56,7 +56,7 @@ pub(crate) fn without_chains(chains: impl IntoIterator<Item = String>) -> Vec<Ed
 /// What `iptables-save` tells of the table.
 pub(crate) fn observe(iptables: &Iptables) -> Result<FoundTable, IptablesError> {
     let (system, family) = (System::IptablesLegacy, iptables.family());
-    let found = saved(system, family, &iptables.save_text(NAT)?);
+    let found = saved(system, family, &iptables.save(NAT)?);
     let found = found.map_err(|why| failed("iptables-save", why.to_string()))?.tables.pop();
     Ok(found.unwrap_or_else(|| FoundTable::empty(TableId { system, family, name: NAT.into() })))
 }

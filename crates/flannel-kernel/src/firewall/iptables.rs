@@ -4,7 +4,6 @@
 //! to be looked up or deleted needs no program. The legacy one keeps them in tables of its own.
 
 mod legacy;
-mod saved;
 mod whole;
 
 use std::os::unix::fs::PermissionsExt;
@@ -14,9 +13,7 @@ use std::time::Duration;
 
 use flannel_plan::family::Family;
 
-pub use flannel_plan::rules::iptables::words;
 pub use legacy::legacy_table;
-pub use saved::{Saved, SavedRule, quoted};
 
 use super::nft::{Nft, Table};
 use crate::child;
@@ -159,13 +156,8 @@ impl Iptables {
         ask(&mut command).is_ok_and(|output| output.status.success() || output.status.code() == Some(LOCKED))
     }
 
-    /// All chains and rules of a table.
-    pub fn save(&self, table: &str) -> Result<Saved, IptablesError> {
-        self.save_text(table).map(|text| Saved::parse(&text))
-    }
-
-    /// The same in the program's own words.
-    pub fn save_text(&self, table: &str) -> Result<String, IptablesError> {
+    /// What the program prints of a table.
+    pub fn save(&self, table: &str) -> Result<String, IptablesError> {
         let program = self.program("-save");
         let output = self.checked(Command::new(&program).args(["-t", table]), None)?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -2,7 +2,7 @@
 
 use flannel_plan::family::Family;
 use flannel_plan::rules::edit::edits;
-use flannel_plan::rules::iptables::{CutOff, Saved, rule, saved, script, text};
+use flannel_plan::rules::iptables::{CutOff, Saved, quoted, rule, saved, script, text, words};
 use flannel_plan::rules::observed::observed;
 use flannel_plan::rules::ports::ranges;
 use flannel_plan::rules::spec::desired;
@@ -163,4 +163,13 @@ COMMIT
                  -s 192.0.2.0/24 -j DROP, 2 rules of FORWARD lead to FLANNEL-FWD, \
                  1 rules of an old flannel are in FORWARD)";
     assert_eq!(observed(&scope(&spec), &[found])[0].to_string(), words);
+}
+
+#[test]
+fn a_word_survives_being_written_and_read() {
+    for word in ["plain", "two words", r#"name: "n" id: "c""#, r"back\slash", "", "{a,b}"] {
+        assert_eq!(words(&quoted(word)), [word]);
+    }
+    assert_eq!(quoted("10.0.0.1:80"), "10.0.0.1:80");
+    assert_eq!(quoted("a\nCOMMIT"), "\"aCOMMIT\"");
 }

@@ -87,7 +87,7 @@ impl Programs {
 
     /// Whether a table holds what the program cannot show.
     pub(super) fn cannot_read(&self, table: &str) -> bool {
-        matches!(self.iptables.save_text(table), Err(IptablesError::Incompatible { .. }))
+        matches!(self.iptables.save(table), Err(IptablesError::Incompatible { .. }))
     }
 
     fn save_ours(&self, roles: &[Role]) -> Result<Saved, RulesError> {
