@@ -10,7 +10,7 @@ use crate::error::{ApplyError, Failure};
 use crate::netlink::{MOST_IN_A_CHUNK, NetlinkError, Outbox, Socket};
 use crate::{address, batch, file, link, neighbour, route, sysctl};
 
-/// The devices that a look found in its scope, and those that were made since: their names and numbers.
+/// The devices that an observation found in its scope, and those that were made since: their names and indexes.
 pub(crate) type Known = Vec<(LinkName, u32)>;
 
 /// One pass over a list of changes.
@@ -19,7 +19,7 @@ pub(crate) struct Applying<'a> {
     known: &'a mut Known,
     indexes: Vec<(LinkName, Presence)>,
     outbox: Outbox,
-    /// The place of the change that each request in the outbox is for, and which refusals of it matter.
+    /// The place of the change that each request in the outbox is for, and which errors of it matter.
     places: Vec<(usize, Matters)>,
     failures: Vec<Failure>,
 }
@@ -29,11 +29,11 @@ pub(crate) struct Applying<'a> {
 enum Presence {
     At(u32),
     Absent,
-    /// Another device has the name than the one that was looked at.
+    /// Another device has the name than the one that was observed.
     Exchanged,
 }
 
-/// Which refusals of a request make its change a failure.
+/// Which errors of a request make its change a failure.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Matters {
     Every,

@@ -3,7 +3,7 @@
 use flannel_plan::diff::Change;
 use flannel_plan::finding::{Code, Finding};
 use flannel_plan::link_name::LinkName;
-use flannel_plan::state::{Item, Key, Link};
+use flannel_plan::state::{Item, Key, Link, LinkKind};
 use rustix::io::Errno;
 
 use crate::netlink::NetlinkError;
@@ -243,7 +243,15 @@ fn object(change: &Change) -> Box<Item> {
     Box::new(item.clone())
 }
 
-/// Which finding a refusal is, and what an operator can do about it.
+fn no_such_kind(kind: &LinkKind) -> &'static str {
+    match kind {
+        LinkKind::Vxlan(_) | LinkKind::Other(_) => {
+            "the kernel has no vxlan: `modprobe vxlan`, or install linux-modules-extra"
+        }
+    }
+}
+
+/// Which finding an error is, and what an operator can do about it.
 fn judged(object: &Item, why: &NetlinkError) -> (Code, Option<&'static str>) {
     let words = why.message.as_deref().unwrap_or_default();
     let (code, text) = match (why.errno, object) {
@@ -257,10 +265,7 @@ fn judged(object: &Item, why: &NetlinkError) -> (Code, Option<&'static str>) {
             Code::MissingCapability,
             "flanneld needs the capability CAP_NET_ADMIN: run it as root, or privileged",
         ),
-        (Errno::OPNOTSUPP, Item::Link(_)) => (
-            Code::KernelLacksBackend,
-            "the kernel has no vxlan: `modprobe vxlan`, or install linux-modules-extra",
-        ),
+        (Errno::OPNOTSUPP, Item::Link(link)) => (Code::KernelLacksBackend, no_such_kind(&link.kind)),
         (Errno::INVAL, Item::Address(_)) => {
             (Code::ChangeRefused, "a device with IPv6 needs an MTU of at least 1280")
         }
@@ -287,7 +292,6 @@ fn judged(object: &Item, why: &NetlinkError) -> (Code, Option<&'static str>) {
 #[cfg(test)]
 mod tests {
     use flannel_plan::mac::Mac;
-    use flannel_plan::state::LinkKind;
 
     use super::*;
 

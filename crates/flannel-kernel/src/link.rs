@@ -57,7 +57,7 @@ pub(crate) fn find(socket: &mut Socket, name: LinkName) -> Result<Option<LinkFac
     }
 }
 
-/// Makes a device, up or down as wanted, and gives its number; one that cannot be brought up is deleted again by the
+/// Makes a device, up or down as wanted, and gives its index; one that cannot be brought up is deleted again by the
 /// kernel.
 pub(crate) fn create(socket: &mut Socket, link: &Link, lower: u32) -> Result<u32, NetlinkError> {
     let request = Outbox::of(RTM_NEWLINK, NLM_F_CREATE | NLM_F_EXCL, |message| {
@@ -83,13 +83,13 @@ pub(crate) fn create(socket: &mut Socket, link: &Link, lower: u32) -> Result<u32
     marked.map(|()| index)
 }
 
-/// The number of a device that was made a moment ago, for a kernel that does not tell it.
+/// The index of a device that was made a moment ago, for a kernel that does not tell it.
 fn made_before(socket: &mut Socket, link: &Link) -> Result<u32, NetlinkError> {
     let found = find(socket, link.name)?.filter(|found| found.link.mac == link.mac);
     found.map(|found| found.index).ok_or_else(|| Errno::NODEV.into())
 }
 
-/// Changes the device of a number in place from `from` to `to`: tries all that differs, and tells the first refusal.
+/// Changes the device of an index in place from `from` to `to`: tries all that differs, and tells the first error.
 pub(crate) fn alter(socket: &mut Socket, index: u32, from: &Link, to: &Link) -> Result<(), NetlinkError> {
     let mut steps = Vec::new();
     if from.kind != to.kind {
@@ -124,12 +124,12 @@ fn set_mtu(socket: &mut Socket, index: u32, mtu: u32) -> Result<(), NetlinkError
     })
 }
 
-/// Deletes the device of a number.
+/// Deletes the device of an index.
 pub(crate) fn remove(socket: &mut Socket, index: u32) -> Result<(), NetlinkError> {
     socket.request(Outbox::of(RTM_DELLINK, 0, |message| message.header(&header(index, 0, 0))))
 }
 
-/// Devices are altered by number: a name may belong to another one by now, and would be given to this one.
+/// Devices are altered by index: a name may belong to another one by now, and would be given to this one.
 fn set(socket: &mut Socket, index: u32, write: impl FnOnce(&mut Writer)) -> Result<(), NetlinkError> {
     socket.request(Outbox::of(RTM_NEWLINK, 0, |message| {
         message.header(&header(index, 0, 0));
@@ -146,7 +146,7 @@ pub(crate) fn header(index: u32, flags: u32, change: u32) -> [u8; 16] {
     bytes
 }
 
-/// The number and the name in a message about a device: all that a watcher needs.
+/// The index and the name in a message about a device: all that a watcher needs.
 pub(crate) fn read_name(message: &Received) -> Option<(u32, LinkName)> {
     let (header, mut attributes) = message.split::<16>()?;
     if header[0] != AF_UNSPEC {

@@ -1,4 +1,4 @@
-//! What news of other nodes change in a plan, found without planning all the others anew.
+//! What a few changed leases change in a plan, found without planning all the others anew.
 //!
 //! Takes the plan, what it was made from and the new leases; gives the objects that go and come. With thousands of
 //! peers one that changes is found in a fraction of a millisecond.
@@ -36,7 +36,7 @@ impl Delta {
 /// What other peers change in a plan. None if that cannot be told from the new leases alone: where two leases claim
 /// the same, all ages count, and where many are new, nothing is saved.
 pub fn of_peers(plan: &Plan, inputs: &Inputs, peers: &[Arc<Lease>]) -> Option<Delta> {
-    if plan.refused.iter().any(|refusal| is_about_others(&refusal.why)) {
+    if plan.ignored.iter().any(|lease| is_about_others(&lease.why)) {
         return None;
     }
     let Difference { gone, come } = Difference::of(&inputs.peers, peers)?;
@@ -57,16 +57,16 @@ pub fn of_peers(plan: &Plan, inputs: &Inputs, peers: &[Arc<Lease>]) -> Option<De
 }
 
 impl Plan {
-    /// Becomes the plan that the news speak of.
-    pub fn follow(&mut self, news: Delta) {
-        let of_no_other = |item: &&Item| news.come.get(&item.key()).is_none();
-        for item in news.gone.iter().filter(of_no_other) {
+    /// Becomes the plan that the delta speaks of.
+    pub fn follow(&mut self, delta: Delta) {
+        let of_no_other = |item: &&Item| delta.come.get(&item.key()).is_none();
+        for item in delta.gone.iter().filter(of_no_other) {
             self.desired.remove(&item.key());
         }
-        for item in news.come.iter() {
+        for item in delta.come.iter() {
             self.desired.insert(item.clone());
         }
-        self.peers = news.peers;
+        self.peers = delta.peers;
     }
 }
 
@@ -75,7 +75,7 @@ fn alone(inputs: &Inputs, leases: &[&Arc<Lease>]) -> Option<Plan> {
     let mut draft = Draft::default();
     desired::add_peers(inputs, leases.iter().map(|lease| &***lease), &mut draft);
     let plan = Plan::from(draft);
-    (plan.refused.is_empty() && plan.warnings.is_empty()).then_some(plan)
+    (plan.ignored.is_empty() && plan.warnings.is_empty()).then_some(plan)
 }
 
 /// Whether a lease is ignored because of another one, which may go.
@@ -85,7 +85,7 @@ fn is_about_others(why: &Why) -> bool {
 
 /// Whether all that leases claim is found in their objects, which is sooner looked through; ignored leases have none.
 fn is_told_by_objects(plan: &Plan, inputs: &Inputs) -> bool {
-    plan.refused.is_empty() && inputs.config.backend.has_claims_in_objects()
+    plan.ignored.is_empty() && inputs.config.backend.has_claims_in_objects()
 }
 
 /// What two lists of leases in the order of their subnets do not share.

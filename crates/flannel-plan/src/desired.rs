@@ -26,7 +26,7 @@ pub struct Plan {
     /// How many peers are followed.
     pub peers: usize,
     /// The leases that are not followed.
-    pub refused: Vec<IgnoredLease>,
+    pub ignored: Vec<IgnoredLease>,
     /// The leases that rank behind the others when the next plan is made.
     pub newcomers: Vec<Newcomer>,
     /// What is odd, and what was done about it.
@@ -34,15 +34,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The devices of others without which peers that are refused could be followed.
+    /// The devices of others without which peers that are ignored could be followed.
     pub fn obstacles(&self, inputs: &Inputs) -> BTreeSet<LinkName> {
         let routers = |router| inputs.routes.iter().filter(move |route| route.via == Some(router));
-        let of = |refusal: &IgnoredLease| match &refusal.why {
+        let of = |lease: &IgnoredLease| match &lease.why {
             Why::Connected(_, link) => vec![*link],
             Why::CoversHost(router) => routers(*router).filter_map(|route| route.link).collect(),
             _ => Vec::new(),
         };
-        self.refused.iter().flat_map(of).collect()
+        self.ignored.iter().flat_map(of).collect()
     }
 }
 
@@ -52,7 +52,7 @@ pub struct Draft {
     items: Vec<Item>,
     peers: usize,
     /// The leases that are not followed.
-    pub refused: Vec<IgnoredLease>,
+    pub ignored: Vec<IgnoredLease>,
     newcomers: Vec<Newcomer>,
     /// What is odd, and what was done about it.
     pub warnings: Vec<Finding>,
@@ -66,8 +66,8 @@ impl Draft {
 }
 
 impl From<Draft> for Plan {
-    fn from(Draft { items, peers, refused, newcomers, warnings }: Draft) -> Self {
-        Self { desired: items.into_iter().collect(), peers, refused, newcomers, warnings }
+    fn from(Draft { items, peers, ignored, newcomers, warnings }: Draft) -> Self {
+        Self { desired: items.into_iter().collect(), peers, ignored, newcomers, warnings }
     }
 }
 
@@ -89,7 +89,7 @@ pub fn add_peers<'a>(inputs: &'a Inputs, leases: impl Iterator<Item = &'a Lease>
     }
     let judged = peers::judge(inputs, leases);
     plan.peers = judged.peers.len();
-    plan.refused = judged.refused;
+    plan.ignored = judged.ignored;
     plan.newcomers = judged.newcomers;
     plan.warnings.extend(judged.warnings);
     backend::add_peers(inputs, &judged.peers, plan);
@@ -111,7 +111,7 @@ fn subnet_file(inputs: &Inputs, mtu: u32) -> File {
     File { path: inputs.node.subnet_file.clone(), content: env.to_string().into(), mode: 0o644 }
 }
 
-/// What to look at for a configuration, rules apart; `earlier` are pod networks that this instance served before.
+/// What to observe for a configuration, rules apart; `earlier` are pod networks that this instance served before.
 pub fn scope(node: &NodeOptions, config: &NetworkConfig, own: &ByFamily<IpNet>, earlier: &[IpNet]) -> Scope {
     let mut networks: Vec<IpNet> = config.networks.iter().map(|(_, pods)| pods.network).collect();
     networks.extend(earlier.iter().filter(|net| !networks.contains(net)).copied().collect::<Vec<_>>());

@@ -1,6 +1,6 @@
 //! What others have that stands in the way of a tunnel device, and which devices only a trial can tell of.
 //!
-//! Takes the devices that a net-conf asks for and a look at the host. What is found here is known before anything
+//! Takes the devices that a net-conf asks for and an observation of the host. What is found here is known before anything
 //! is touched: a device that is in use is not given up for one that cannot be made.
 
 use crate::family::Family;
@@ -94,7 +94,7 @@ fn contest_of_vxlan(want: &Vxlan, other: &Link) -> Option<Contested> {
     }
 }
 
-/// The devices whose making may fail for a reason that no look shows: the kernel lacks the kind, or a program has
+/// The devices whose making may fail for a reason that no observation shows: the kernel lacks the kind, or a program has
 /// the port. Where a device of ours has the port already, neither can be.
 pub fn untried(wanted: &[Link], scope: &Scope, observation: &Observation) -> Vec<Link> {
     let ours = owned_links(scope, observation);

@@ -63,7 +63,7 @@ impl fmt::Display for Change {
 /// The changes that turn `observed` into `desired`.
 ///
 /// First devices that stand in the way of a create, then creates and replaces in the order of [`Item`], then all other
-/// removals backwards: a route never lacks the neighbour and the forwarding entry it needs. An address of ours that a
+/// removals backwards: a route never lacks the neighbour and the FDB entry it needs. An address of ours that a
 /// peer has now goes as soon as its successor is there: no route can lead to it, and without any the kernel would drop
 /// what the device has.
 pub fn diff(desired: &State, observed: &State) -> Vec<Change> {

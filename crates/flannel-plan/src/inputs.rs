@@ -22,7 +22,7 @@ pub struct Inputs {
     pub node: NodeOptions,
     /// What the operator chose for the cluster.
     pub config: NetworkConfig,
-    /// The device below the pod network, and this node's addresses on it.
+    /// The lower device of the pod network, and this node's addresses on it.
     pub underlay: Underlay,
     /// This node's own lease.
     pub own: Lease,

@@ -31,7 +31,7 @@ pub struct Observed {
     pub foreign: Vec<Item>,
     /// The routes of the host that are none of ours.
     pub routes: Vec<HostRoute>,
-    /// Where rules could not be looked at.
+    /// Which rules could not be read.
     pub unreadable: Vec<Unreadable>,
 }
 
@@ -125,7 +125,7 @@ fn serves_one_of(scope: &Scope, mark: &Mark) -> bool {
     mark.networks.iter().any(|net| scope.networks.contains(net))
 }
 
-/// Whether a look has to find out which daemons live: a device that may be ours has the mark of another.
+/// Whether an observation has to find out which daemons live: a device that may be ours has the mark of another.
 pub fn must_know_the_living(scope: &Scope, link: &Link) -> bool {
     let Some(mark) = Mark::read(&link.alias) else { return false };
     let may_be_ours = scope.links.contains(&link.name) || serves_one_of(scope, &mark);
@@ -226,7 +226,7 @@ pub fn obstacles<'a>(desired: &State, observed: &'a Observed) -> Vec<&'a Link> {
     observed.foreign.iter().filter_map(holds).collect()
 }
 
-/// The rules that we need and that cannot be looked at, and why: what is there is left as it is.
+/// The rules that we need and that cannot be read, and why: what is there is left as it is.
 pub fn unseen(desired: &State, observed: &Observed) -> Vec<(Key, Finding)> {
     let why = |item: &Item| {
         let Item::Rules(table) = item else { return None };
@@ -238,7 +238,7 @@ pub fn unseen(desired: &State, observed: &Observed) -> Vec<(Key, Finding)> {
 }
 
 /// The desired state without the devices that others hold, and without what would be put on those; and without
-/// rules that cannot be looked at.
+/// rules that cannot be read.
 pub fn attainable<'a>(desired: &'a State, observed: &Observed) -> Cow<'a, State> {
     let mut attainable = Cow::Borrowed(desired);
     for link in obstacles(desired, observed) {
@@ -272,7 +272,7 @@ mod tests {
         }
     }
 
-    /// A look at one vxlan device with this mark and an address.
+    /// An observation of one vxlan device with this mark and an address.
     fn observe(name: &str, alias: &str, address: &str) -> Observation {
         let vxlan = Vxlan { vni: 1, port: 8472, lower: None, local: None, learning: false, gbp: false };
         let name: LinkName = name.parse().unwrap();

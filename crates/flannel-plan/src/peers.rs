@@ -1,4 +1,4 @@
-//! Which leases of other nodes are followed, and which are refused.
+//! Which leases of other nodes are followed, and which are ignored.
 //!
 //! A lease is an input from outside: it may be foolish or hostile. One that could take packets away from
 //! this node, its networks or a peer that was here before it is ignored whole, named and counted.
@@ -50,7 +50,7 @@ pub struct Judged<'a> {
     /// Those that are followed, the oldest first.
     pub peers: Vec<Peer<'a>>,
     /// Those that are not, the oldest first.
-    pub refused: Vec<IgnoredLease>,
+    pub ignored: Vec<IgnoredLease>,
     /// The same, as those that rank behind the followed ones from now on.
     pub newcomers: Vec<Newcomer>,
     /// What is odd and harmless.
@@ -58,9 +58,9 @@ pub struct Judged<'a> {
 }
 
 impl Judged<'_> {
-    fn refuse(&mut self, lease: &Lease, why: Why) {
+    fn ignore(&mut self, lease: &Lease, why: Why) {
         let subnet = lease.subnets.iter().next().map(|(_, subnet)| *subnet);
-        self.refused.push(IgnoredLease { owner: lease.owner.clone(), subnet, why });
+        self.ignored.push(IgnoredLease { owner: lease.owner.clone(), subnet, why });
         self.newcomers.push(Newcomer::new(lease, Newness::Whole));
     }
 }
@@ -83,9 +83,9 @@ pub fn judge<'a>(inputs: &'a Inputs, leases: impl Iterator<Item = &'a Lease>) ->
                 judged.peers.push(Peer { lease, endpoints });
             }
             Verdict::Contested(endpoints) => {
-                judge.clash(&endpoints).into_iter().for_each(|why| judged.refuse(lease, why))
+                judge.clash(&endpoints).into_iter().for_each(|why| judged.ignore(lease, why))
             }
-            Verdict::Refuse(why) => judged.refuse(lease, why),
+            Verdict::Ignore(why) => judged.ignore(lease, why),
         }
     }
     judged
@@ -98,7 +98,7 @@ enum Verdict {
     /// Others who were here first have a part of it.
     Contested(ByFamily<Endpoint>),
     /// It would not be followed if it were alone, either.
-    Refuse(Why),
+    Ignore(Why),
 }
 
 fn by_age(a: &Lease, b: &Lease) -> std::cmp::Ordering {
@@ -136,7 +136,7 @@ impl<'a> Judge<'a> {
         let endpoints = match self.endpoints(lease) {
             Ok(endpoints) if self.clash(&endpoints).is_some() => return Verdict::Contested(endpoints),
             Ok(endpoints) => endpoints,
-            Err(why) => return Verdict::Refuse(why),
+            Err(why) => return Verdict::Ignore(why),
         };
         for claim in claims(&endpoints) {
             match claim {

@@ -47,12 +47,12 @@ pub struct Sysctl {
     pub value: Box<str>,
 }
 
-/// A forwarding entry of a vxlan device.
+/// An FDB entry of a vxlan device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FdbEntry {
     /// The device.
     pub link: LinkName,
-    /// The hardware address of the peer's device.
+    /// The MAC of the peer's device.
     pub mac: Mac,
     /// The node that frames for it are sent to; none for an entry that has no single one.
     pub destination: Option<IpAddr>,
@@ -67,7 +67,7 @@ pub struct Neighbour {
     pub link: LinkName,
     /// The address of the peer's device.
     pub address: IpAddr,
-    /// Its hardware address.
+    /// Its MAC.
     pub mac: Mac,
     /// Who made the entry; [`PROTOCOL`] is us, 0 says nothing.
     pub protocol: u8,

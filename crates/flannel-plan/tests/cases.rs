@@ -30,7 +30,7 @@ fn observed(folder: &Path, inputs: &Inputs) -> Observed {
 
 fn told(plan: &Plan) -> String {
     let mut text = plan.desired.to_string();
-    plan.refused.iter().for_each(|refusal| writeln!(text, "! {refusal}").unwrap());
+    plan.ignored.iter().for_each(|refusal| writeln!(text, "! {refusal}").unwrap());
     plan.warnings.iter().for_each(|warning| writeln!(text, "? {warning}").unwrap());
     text
 }

@@ -80,7 +80,7 @@ fn an_address_that_stands_for_a_network_or_belongs_to_pods_is_no_peers() {
         peer.announcement.detail.v6 = peer.announcement.detail.v4.clone();
         let inputs = Inputs { peers: vec![Arc::new(peer)], ..node() };
         let judged = judge(&inputs, inputs.peers.iter().map(|lease| &**lease));
-        judged.refused.first().map(|refusal| refusal.why.to_string())
+        judged.ignored.first().map(|refusal| refusal.why.to_string())
     };
     assert_eq!(
         told(Some("10.0.0.255"), None).unwrap(),
@@ -113,5 +113,5 @@ fn where_this_nodes_own_address_is_one_of_pods_that_of_others_may_be() {
     let mut inputs = Inputs { peers: vec![Arc::new(peer)], ..node() };
     inputs.underlay.addresses.v4 = Some([10, 244, 200, 1].into());
     let judged = judge(&inputs, inputs.peers.iter().map(|lease| &**lease));
-    assert_eq!((judged.peers.len(), judged.refused), (1, vec![]));
+    assert_eq!((judged.peers.len(), judged.ignored), (1, vec![]));
 }

@@ -307,7 +307,7 @@ proptest! {
                 prop_assert!(!route.destination.contains(&net(host)) && !net(host).contains(&route.destination), "{key}");
             }
         }
-        let accepted = plan.peers + plan.refused.len();
+        let accepted = plan.peers + plan.ignored.len();
         prop_assert_eq!(accepted, inputs.peers.len());
     }
 

@@ -72,7 +72,7 @@ impl fmt::Display for Reach {
 /// How all peers are, the worst first, equals in the order of their subnets.
 pub fn peer_statuses(inputs: &Inputs, comparison: &Comparison) -> Vec<PeerStatus> {
     // Where the backend needs no peers there is nothing that could be refused or broken.
-    let judged = if comparison.plan.peers == 0 && comparison.plan.refused.is_empty() {
+    let judged = if comparison.plan.peers == 0 && comparison.plan.ignored.is_empty() {
         Judged::default()
     } else {
         peers::judge(inputs, inputs.peers.iter().map(|lease| &**lease))
@@ -110,7 +110,7 @@ type Troubles = BTreeMap<usize, Vec<(Family, String)>>;
 
 impl<'a> Survey<'a> {
     fn new(inputs: &'a Inputs, comparison: &'a Comparison, judged: &Judged<'_>) -> Self {
-        let refused = comparison.plan.refused.iter();
+        let refused = comparison.plan.ignored.iter();
         let refused = refused.map(|refusal| ((refusal.owner.as_str(), refusal.subnet), refusal)).collect();
         let tunnels = backend::links(&inputs.config);
         let troubles = troubles(&comparison.changes, &judged.peers);

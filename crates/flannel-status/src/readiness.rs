@@ -98,7 +98,7 @@ fn fault(change: &Change, foreign: &[Item]) -> Finding {
 
 /// Ignored leases and fights, which are told among the peers and as what is contested.
 pub(crate) fn elsewhere(evidence: &Evidence, comparison: Option<&Comparison>) -> Vec<Finding> {
-    let ignored = comparison.into_iter().flat_map(|comparison| &comparison.plan.refused);
+    let ignored = comparison.into_iter().flat_map(|comparison| &comparison.plan.ignored);
     let contested = evidence.report.notes().filter(|note| note.code == Code::Contested);
     ignored.map(IgnoredLease::finding).chain(contested).collect()
 }

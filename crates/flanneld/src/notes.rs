@@ -51,7 +51,7 @@ pub fn notes(settlement: Option<&Settlement>, planned: Option<&Planned>, store: 
     let failed = settlement.into_iter().flat_map(|settlement| &settlement.failures);
     let failed = failed.filter(|trouble| trouble.key.tier() != Tier::Node);
     let failed = failed.map(|trouble| trouble.finding.clone());
-    let ignored = planned.into_iter().flat_map(|planned| &planned.plan.refused).map(IgnoredLease::finding);
+    let ignored = planned.into_iter().flat_map(|planned| &planned.plan.ignored).map(IgnoredLease::finding);
     let faults = store.snapshot.iter().flat_map(|snapshot| &snapshot.faults).map(Fault::finding);
     let unseen = settlement.into_iter().flat_map(|settlement| settlement.unseen.iter().cloned());
     let rivals = rivals(store, Stand::Holds).map(Rival::finding);

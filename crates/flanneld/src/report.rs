@@ -124,11 +124,11 @@ impl Reporter {
         news.for_each(|finding| warn!(code = %finding.code, "{finding}"));
         self.told = plan.warnings.iter().map(|finding| finding.text.clone()).collect();
         let mut ignored = BTreeMap::new();
-        plan.refused.iter().for_each(|refusal| *ignored.entry(refusal.why.label()).or_default() += 1);
+        plan.ignored.iter().for_each(|refusal| *ignored.entry(refusal.why.label()).or_default() += 1);
         self.health.metrics.set_ignored(ignored);
         self.health.metrics.set_peers(plan.peers);
         if peers_before != Some(plan.peers) {
-            info!(peers = plan.peers, ignored = plan.refused.len(), "peers changed");
+            info!(peers = plan.peers, ignored = plan.ignored.len(), "peers changed");
         }
         self.state_file.touch();
     }

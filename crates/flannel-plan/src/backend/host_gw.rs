@@ -28,7 +28,7 @@ pub(super) fn add_peers(inputs: &Inputs, peers: &[Peer<'_>], plan: &mut Draft) {
     {
         match on_link(&inputs.routes, endpoint.public) {
             Some(link) => plan.put(Item::Route(direct_route(endpoint, link))),
-            None => plan.refused.push(IgnoredLease {
+            None => plan.ignored.push(IgnoredLease {
                 owner: peer.lease.owner.clone(),
                 subnet: Some(endpoint.subnet),
                 why: Why::NotOnLink(endpoint.public),

@@ -48,9 +48,9 @@ pub enum Why {
     PublicAddressInNetwork(IpAddr),
     /// Its public address lies inside its own subnet: packets to it would go round in circles.
     PublicAddressInSubnet(IpAddr),
-    /// Its hardware address is this node's own.
+    /// Its MAC is this node's own.
     OurMac(Mac),
-    /// Its hardware address is that of another peer, which was here first.
+    /// Its MAC is that of another peer, which was here first.
     PeersMac(Mac, String),
     /// What its backend says cannot be used.
     BadDetail(String),

@@ -1,4 +1,4 @@
-//! Who was here first. A lease that was followed keeps its subnet and its hardware address against one that comes
+//! Who was here first. A lease that was followed keeps its subnet and its identity against one that comes
 //! later, however old that one says it is: an old node must not cut off a younger one by copying its claims.
 //!
 //! Takes the leases of the last plan and the present ones; gives those that rank behind the others. Usually there are
@@ -29,7 +29,7 @@ pub struct Newcomer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Newness {
-    /// Its hardware addresses: it was followed with others, and its subnets are its own.
+    /// Its identity: it was followed with others, and its subnets are its own.
     Part,
     /// All of it: it was not followed.
     Whole,
@@ -59,13 +59,13 @@ pub(super) fn ranks(newcomers: &[Newcomer]) -> impl Fn(&Lease) -> Option<Newness
     move |lease| newness.get(&name(lease)).copied()
 }
 
-/// The newcomers among the present leases. `before` are the leases of the last plan, and `refused` those of them that
+/// The newcomers among the present leases. `before` are the leases of the last plan, and `ignored` those of them that
 /// it did not follow.
-pub fn newcomers(before: &[Arc<Lease>], refused: &[Newcomer], now: &[Arc<Lease>]) -> Vec<Newcomer> {
+pub fn newcomers(before: &[Arc<Lease>], ignored: &[Newcomer], now: &[Arc<Lease>]) -> Vec<Newcomer> {
     if before == now {
-        return refused.to_vec();
+        return ignored.to_vec();
     }
-    let rank = ranks(refused);
+    let rank = ranks(ignored);
     let followed = before.iter().filter(|lease| rank(lease).is_none());
     let followed: BTreeMap<_, _> = followed.map(|lease| (name(lease), lease)).collect();
     let identity = |lease: &Lease| backend::identity(&lease.announcement);
