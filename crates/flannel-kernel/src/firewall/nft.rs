@@ -3,15 +3,15 @@
 //! [`Nft`] is one socket in the namespace of the thread that opened it. A [`Transaction`] is done whole or not at
 //! all. A table or chain that does not exist is not an error when it is looked at: nothing is in it.
 
-mod compile;
-mod decompile;
+pub(crate) mod compile;
+pub(crate) mod decompile;
 mod extension;
-mod instruction;
-mod listing;
+pub(crate) mod instruction;
+pub(crate) mod listing;
 mod object;
-mod set;
+pub(crate) mod set;
 mod transaction;
-mod userdata;
+pub(crate) mod userdata;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -242,7 +242,7 @@ fn read_chain(message: &Received, table: Table) -> Option<String> {
     name
 }
 
-fn read_rule(message: &Received, family: TableFamily, table: &str) -> Option<Listed> {
+pub(crate) fn read_rule(message: &Received, family: TableFamily, table: &str) -> Option<Listed> {
     let (_, attributes) = message.split::<4>()?;
     let mut listed = Listed { chain: String::new(), handle: 0, rule: Rule::new([], Action::Nothing) };
     let mut beside = (None, None);

@@ -16,7 +16,7 @@ use crate::firewall::abi::*;
 const NAME: usize = 16;
 
 /// The instructions of a rule in a table of this family.
-pub(super) fn compile(family: TableFamily, rule: &Rule) -> Vec<Instruction> {
+pub(crate) fn compile(family: TableFamily, rule: &Rule) -> Vec<Instruction> {
     let mut compiler = Compiler { family, network: None, transport: None, out: Vec::with_capacity(8) };
     rule.matches.iter().for_each(|it| compiler.test(it));
     compiler.out.extend(rule.set_mark.into_iter().flat_map(set_mark));

@@ -31,7 +31,7 @@ pub(super) enum Part {
 }
 
 /// What the list of instructions of a rule in a table of this family says.
-pub(super) fn decompile(family: TableFamily, list: &[u8]) -> Rule {
+pub(crate) fn decompile(family: TableFamily, list: &[u8]) -> Rule {
     let (instructions, told) = read_list(list);
     let mut reader = Reader { family, network: None };
     let mut rule = Rule::new(Vec::with_capacity(told.len()), Action::Nothing);

@@ -10,7 +10,7 @@ use crate::netlink::{Attributes, Writer};
 
 /// One instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Instruction {
+pub(crate) enum Instruction {
     /// Load a fact about the packet.
     Meta(u32),
     /// Set a fact about the packet.
@@ -51,7 +51,7 @@ pub(super) enum Instruction {
 
 impl Instruction {
     /// Writes it as an element of a rule's list.
-    pub(super) fn write(&self, list: &mut Writer) {
+    pub(crate) fn write(&self, list: &mut Writer) {
         list.nest(NFTA_LIST_ELEM, |element| {
             element.text(NFTA_EXPR_NAME, self.name());
             match self {

@@ -15,7 +15,7 @@ use crate::firewall::netfilter::{be32, text};
 use crate::netlink::{Attributes, Outbox, Received};
 
 /// What the kernel tells of a table itself.
-struct Head {
+pub(crate) struct Head {
     name: String,
     dormant: bool,
     /// How many chains, sets and other objects it has.
@@ -158,7 +158,7 @@ fn put_rules(table: &mut FoundTable, rules: Vec<Listed>) {
     }
 }
 
-fn read_table(message: &Received) -> Option<Head> {
+pub(crate) fn read_table(message: &Received) -> Option<Head> {
     let (_, attributes) = message.split::<4>()?;
     let (mut name, mut flags, mut objects) = (None, 0, 0);
     for (attribute, value) in attributes {
@@ -173,7 +173,7 @@ fn read_table(message: &Received) -> Option<Head> {
 }
 
 /// A chain with the name of its table: the kernel tells the chains of all tables, whatever was asked.
-fn read_chain(message: &Received) -> Option<(String, FoundChain)> {
+pub(crate) fn read_chain(message: &Received) -> Option<(String, FoundChain)> {
     let (_, attributes) = message.split::<4>()?;
     let (mut table, mut name, mut hook, mut kind, mut policy) = (None, None, None, None, NF_ACCEPT);
     for (attribute, value) in attributes {
@@ -196,7 +196,7 @@ fn read_chain(message: &Received) -> Option<(String, FoundChain)> {
 }
 
 /// The names of the table and of a chain that translates; all others, perhaps tens of thousands, are not looked at.
-fn read_nat_chain(message: &Received) -> Option<(String, Box<str>)> {
+pub(crate) fn read_nat_chain(message: &Received) -> Option<(String, Box<str>)> {
     let (_, mut attributes) = message.split::<4>()?;
     attributes.find(|(attribute, _)| *attribute == NFTA_CHAIN_HOOK)?;
     let (table, chain) = read_chain(message)?;
@@ -210,13 +210,13 @@ fn read_hook(bytes: &[u8]) -> Option<(Hook, i32)> {
 }
 
 #[derive(PartialEq, Eq)]
-enum SetKind {
+pub(crate) enum SetKind {
     Networks,
     Other,
 }
 
 /// The name of a set or map that has one, and whether it is a set of networks.
-fn read_set(message: &Received, table: &str) -> Option<(String, SetKind)> {
+pub(crate) fn read_set(message: &Received, table: &str) -> Option<(String, SetKind)> {
     let (_, attributes) = message.split::<4>()?;
     let (mut name, mut flags, mut key) = (None, 0, 0);
     for (attribute, value) in attributes {
@@ -235,7 +235,7 @@ fn read_set(message: &Received, table: &str) -> Option<(String, SetKind)> {
     name.filter(|_| flags & NFT_SET_ANONYMOUS == 0).map(|name| (name, kind))
 }
 
-fn read_elements(message: &Received) -> Option<Vec<set::Edge>> {
+pub(crate) fn read_elements(message: &Received) -> Option<Vec<set::Edge>> {
     let (_, mut attributes) = message.split::<4>()?;
     attributes
         .find(|(kind, _)| *kind == NFTA_SET_ELEM_LIST_ELEMENTS)

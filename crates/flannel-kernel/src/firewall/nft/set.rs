@@ -72,7 +72,7 @@ fn before(address: IpAddr) -> Option<IpAddr> {
 
 /// One end of a network in a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Edge {
+pub(crate) struct Edge {
     key: IpAddr,
     /// Whether what ends before it is meant; at one address an end comes before a beginning.
     begins: bool,
@@ -90,7 +90,7 @@ pub(super) fn read_elements(list: &[u8]) -> Vec<Edge> {
 }
 
 /// The networks between the ends, sorted.
-pub(super) fn networks(mut edges: Vec<Edge>) -> Vec<IpNet> {
+pub(crate) fn networks(mut edges: Vec<Edge>) -> Vec<IpNet> {
     edges.sort();
     let mut networks = Vec::new();
     let mut begun: Option<IpAddr> = None;

@@ -11,7 +11,7 @@ const TAG: u8 = 0x66;
 const LONGEST_TAG: usize = 120;
 
 /// Writes a comment and a tag; what is too long for the kernel is cut off.
-pub(super) fn write(comment: Option<&str>, tag: Option<&str>) -> Vec<u8> {
+pub(crate) fn write(comment: Option<&str>, tag: Option<&str>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut entry = |kind: u8, value: &str, longest: usize| {
         let value = &value[..value.floor_char_boundary(longest)];
@@ -29,7 +29,7 @@ pub(super) fn write(comment: Option<&str>, tag: Option<&str>) -> Vec<u8> {
 }
 
 /// Reads the comment and the tag.
-pub(super) fn read(mut bytes: &[u8]) -> (Option<Box<str>>, Option<Box<str>>) {
+pub(crate) fn read(mut bytes: &[u8]) -> (Option<Box<str>>, Option<Box<str>>) {
     let (mut comment, mut tag) = (None, None);
     while let [kind, length, rest @ ..] = bytes {
         let Some((value, rest)) = rest.split_at_checked((*length).into()) else { break };
