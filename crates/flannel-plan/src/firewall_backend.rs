@@ -7,7 +7,7 @@ use crate::config::NetworkConfig;
 use crate::family::{ByFamily, Family};
 use crate::finding::{Code, Finding};
 use crate::firewall::Firewall;
-use crate::rules::explain::Step;
+use crate::rules::explain::PlacedRule;
 use crate::rules::found::{RuleObservation, Unreadable};
 use crate::rules::role::Role;
 use crate::rules::tools::Tools;
@@ -68,7 +68,7 @@ pub enum Translated {
     /// None does.
     No,
     /// This one does.
-    By(Box<Step>),
+    By(Box<PlacedRule>),
     /// There is no telling, for this reason.
     Unknown(String),
 }
@@ -220,7 +220,7 @@ fn untracked(facts: &FirewallFacts) -> (Vec<Family>, Vec<Finding>) {
         match facts.translated.get(family) {
             Some(Translated::No) => untracked.push(family),
             Some(Translated::By(step)) => {
-                let Step { table, chain, place, rule, .. } = &**step;
+                let PlacedRule { table, chain, place, rule, .. } = &**step;
                 let why = format!("rule {place} of {chain} in {table} translates their port: {rule}");
                 tracked.push(stays_tracked(family, &why));
             }

@@ -152,13 +152,6 @@ impl Nft {
         }
     }
 
-    /// The names of all chains of a table.
-    pub fn chains(&mut self, table: Table) -> Result<Vec<String>, NftError> {
-        let of_the_family = || request(NFT_MSG_GETCHAIN, table.family.number(), &[]);
-        let found = self.socket.dump(of_the_family, |message| read_chain(message, table));
-        found.map_err(|why| NftError::List { what: format!("the chains of table {table}"), why })
-    }
-
     /// The rules of a chain in their order.
     pub fn rules(&mut self, table: Table, chain: &str) -> Result<Vec<Listed>, NftError> {
         self.dump_rules(table, &[(NFTA_RULE_TABLE, table.name), (NFTA_RULE_CHAIN, chain)])
@@ -227,19 +220,6 @@ fn request(kind: u16, family: u8, names: &[(u16, &str)]) -> Outbox {
             message.text(*attribute, name);
         }
     })
-}
-
-fn read_chain(message: &Received, table: Table) -> Option<String> {
-    let (_, attributes) = message.split::<4>()?;
-    let mut name = None;
-    for (kind, value) in attributes {
-        match kind {
-            NFTA_CHAIN_TABLE if text(value) != table.name => return None,
-            NFTA_CHAIN_NAME => name = Some(text(value)),
-            _ => {}
-        }
-    }
-    name
 }
 
 pub(crate) fn read_rule(message: &Received, family: TableFamily, table: &str) -> Option<Listed> {

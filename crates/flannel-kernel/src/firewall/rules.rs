@@ -14,7 +14,7 @@ pub mod watch;
 use flannel_plan::diff::Change;
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::rules::edit::edits;
-use flannel_plan::rules::explain::Step;
+use flannel_plan::rules::explain::PlacedRule;
 use flannel_plan::rules::found::{FoundTable, RuleObservation, Unreadable};
 use flannel_plan::rules::iptables::Saved;
 use flannel_plan::rules::observed::RuleScope;
@@ -143,7 +143,7 @@ impl Rules {
 
     /// A rule of this host that translates packets to a UDP port, whoever made it. Looks again if anything changed; a
     /// program is run only for tables of legacy iptables.
-    pub fn translation_of(&mut self, family: Family, port: u16) -> Result<Option<Step>, RulesError> {
+    pub fn translation_of(&mut self, family: Family, port: u16) -> Result<Option<PlacedRule>, RulesError> {
         let known = self.translations.iter().position(|known| known.is_about(family, port));
         let at = known.unwrap_or_else(|| {
             self.translations.push(Translation::new(family, port));

@@ -4,7 +4,7 @@
 //! spellings. Rules of others are never deleted, and never moved against each other; ours go before those of strangers.
 
 use super::chain::Chain;
-use super::found::{FoundChain, FoundRule, FoundSet, FoundTable, RuleName};
+use super::found::{FoundChain, FoundRule, FoundTable, RuleName};
 use super::observed::{RuleScope, View, Whose, is_own_set, observed_table, tag, uses};
 use super::{Fault, Rule, RuleSet, RuleTable, System, TableId, iptables};
 
@@ -53,7 +53,7 @@ pub fn edits(scope: &RuleScope, want: Option<&RuleTable>, found: Option<&FoundTa
     }
     let mut edits = prepare(scope, want, (table, found.is_some()));
     let sets = want.map(|want| &want.sets[..]).unwrap_or_default();
-    edits.extend(sets.iter().filter(|set| !has_set(table, set)).cloned().map(Edit::PutSet));
+    edits.extend(sets.iter().filter(|set| !table.sets.contains(set)).cloned().map(Edit::PutSet));
     for view in View::all(scope, table) {
         let chain = want.and_then(|want| want.chains.iter().find(|chain| chain.role == view.role));
         match chain {
@@ -88,10 +88,6 @@ fn prepare(scope: &RuleScope, want: Option<&RuleTable>, (table, is_there): (&Fou
         edits.push(Edit::DeleteSet(name.clone()));
     }
     edits
-}
-
-fn has_set(table: &FoundTable, want: &RuleSet) -> bool {
-    table.sets.iter().any(|set| set.name == want.name && set.networks == want.networks)
 }
 
 /// Sets that are not wanted any more; one that rules of strangers use cannot go.
@@ -214,7 +210,7 @@ impl Model {
             Edit::FlushChain(name) => self.chain(name).rules.clear(),
             Edit::PutSet(set) => {
                 self.table.sets.retain(|found| found.name != set.name);
-                self.table.sets.push(FoundSet { name: set.name.clone(), networks: set.networks.clone() });
+                self.table.sets.push(set.clone());
             }
             Edit::InsertRules(chain, rules) => {
                 let rules: Vec<_> = rules.iter().map(|rule| self.found(rule.clone())).collect();

@@ -48,9 +48,9 @@ pub enum Fate {
     Dropped,
 }
 
-/// A rule on the packet's way.
+/// A rule where it stands, such as one on a packet's way.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Step {
+pub struct PlacedRule {
     /// The table.
     pub table: TableId,
     /// The chain.
@@ -69,9 +69,9 @@ pub struct Explanation {
     /// What becomes of it.
     pub fate: Fate,
     /// The rules that matched, in the packet's order.
-    pub matched: Vec<Step>,
+    pub matched: Vec<PlacedRule>,
     /// The rules that would have decided otherwise, if something that is not known were so.
-    pub perhaps: Vec<Step>,
+    pub perhaps: Vec<PlacedRule>,
 }
 
 /// Says what becomes of the source address of a packet, by the rules of these tables.
@@ -134,7 +134,7 @@ impl Walk {
             if answer == Answer::No || rule.action == Action::Nothing {
                 continue;
             }
-            let step = Step {
+            let step = PlacedRule {
                 table: table.id.clone(),
                 chain: chain.name.clone(),
                 place: at + 1,
@@ -262,7 +262,7 @@ impl Explanation {
     }
 
     /// The rule that decided; none if no rule is about the packet.
-    pub fn decisive(&self) -> Option<&Step> {
+    pub fn decisive(&self) -> Option<&PlacedRule> {
         self.matched.iter().rfind(|step| step.rule.target().is_none())
     }
 }
@@ -278,7 +278,7 @@ impl fmt::Display for Fate {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for PlacedRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "rule {} of {} in {}: {}", self.place, self.chain, self.table, self.rule)
     }

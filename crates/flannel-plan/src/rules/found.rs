@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 
-use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use super::chain::BaseChain;
 use super::role::Role;
-use super::{Rule, System, TableId};
+use super::{Rule, RuleSet, System, TableId};
 use crate::family::Family;
 use crate::finding::{Code, Finding};
 use crate::state::{Item, State};
@@ -79,7 +78,7 @@ pub struct FoundTable {
     /// Its chains.
     pub chains: Vec<FoundChain>,
     /// Its sets of networks.
-    pub sets: Vec<FoundSet>,
+    pub sets: Vec<RuleSet>,
     /// The names of its other sets and maps.
     #[serde(default)]
     pub other_sets: Vec<Box<str>>,
@@ -116,15 +115,6 @@ pub enum RuleName {
     Text(Box<str>),
     /// By the number that nftables gave it.
     Handle(u64),
-}
-
-/// A set that is there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FoundSet {
-    /// Its name.
-    pub name: Box<str>,
-    /// Its networks, sorted.
-    pub networks: Vec<IpNet>,
 }
 
 impl FoundTable {

@@ -11,7 +11,7 @@ use super::chain_name::ChainName;
 use super::found::{FoundChain, FoundRule, FoundTable};
 use super::role::Role;
 use super::spec::{hash, non_masquerade_set, untracked_comment};
-use super::{Action, Fault, Is, Match, Rule, RuleChain, RuleSet, RuleTable, System, multicast};
+use super::{Action, Fault, Is, Match, Rule, RuleChain, RuleTable, System, multicast};
 use crate::family::Family;
 use crate::mark::read_networks;
 
@@ -75,8 +75,8 @@ pub fn observed(scope: &RuleScope, found: &[FoundTable]) -> Vec<RuleTable> {
 
 /// What is ours in one table.
 pub fn observed_table(scope: &RuleScope, table: &FoundTable) -> Option<RuleTable> {
-    let mut ours =
-        RuleTable { id: table.id.clone(), chains: vec![], sets: own_sets(scope, table), faults: vec![] };
+    let sets = table.sets.iter().filter(|set| is_own_set(scope, table, &set.name)).cloned().collect();
+    let mut ours = RuleTable { id: table.id.clone(), chains: vec![], sets, faults: vec![] };
     for view in View::all(scope, table).filter(View::is_there) {
         ours.chains.push(RuleChain { role: view.role, rules: view.own_rules() });
         ours.faults.extend(view.faults());
@@ -94,12 +94,7 @@ pub fn observed_table(scope: &RuleScope, table: &FoundTable) -> Option<RuleTable
     Some(ours)
 }
 
-/// The sets of this instance in a table: that of its name, and those that only its rules use.
-fn own_sets(scope: &RuleScope, table: &FoundTable) -> Vec<RuleSet> {
-    let sets = table.sets.iter().filter(|set| is_own_set(scope, table, &set.name));
-    sets.map(|set| RuleSet { name: set.name.clone(), networks: set.networks.clone() }).collect()
-}
-
+/// Whether a set is of this instance: that of its name, and those that only its rules use.
 pub(super) fn is_own_set(scope: &RuleScope, table: &FoundTable, name: &str) -> bool {
     let users: Vec<Whose> = View::all(scope, table).flat_map(|view| view.users(name)).collect();
     *name == *scope.set() || !users.is_empty() && users.iter().all(|whose| *whose == Whose::Mine)

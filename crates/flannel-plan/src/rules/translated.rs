@@ -3,12 +3,12 @@
 use std::collections::{HashSet, VecDeque};
 
 use super::chain::ChainType;
-use super::explain::Step;
+use super::explain::PlacedRule;
 use super::found::{FoundRule, FoundTable};
 use super::{Action, Is, Match, Rule, UDP};
 
 /// A rule that translates packets to a UDP port, or to somewhere with that port; none as far as we can read.
-pub fn translation_of(tables: &[FoundTable], port: u16) -> Option<Step> {
+pub fn translation_of(tables: &[FoundTable], port: u16) -> Option<PlacedRule> {
     tables.iter().find_map(|table| {
         let chains = table.chains_by_name();
         let bases =
@@ -18,7 +18,7 @@ pub fn translation_of(tables: &[FoundTable], port: u16) -> Option<Step> {
         while let Some(name) = search.next_chain() {
             let rules = chains.get(&*name).map_or(&[][..], |chain| &chain.rules);
             if let Some((place, rule)) = search.read(rules) {
-                return Some(Step { table: table.id.clone(), chain: name, place, rule: rule.clone() });
+                return Some(PlacedRule { table: table.id.clone(), chain: name, place, rule: rule.clone() });
             }
         }
         None

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::net::IpAddr;
 
-use flannel_plan::rules::explain::{Explanation, Fate, Step};
+use flannel_plan::rules::explain::{Explanation, Fate, PlacedRule};
 use serde::Serialize;
 
 /// Whether a packet comes to the rules about sources at all.
@@ -53,9 +53,9 @@ struct MatchedRule {
     rule: String,
 }
 
-impl From<&Step> for MatchedRule {
-    fn from(step: &Step) -> Self {
-        let Step { table, chain, place, rule } = step;
+impl From<&PlacedRule> for MatchedRule {
+    fn from(step: &PlacedRule) -> Self {
+        let PlacedRule { table, chain, place, rule } = step;
         Self { table: table.to_string(), chain: chain.clone(), place: *place, rule: rule.to_string() }
     }
 }
@@ -65,7 +65,7 @@ impl Answer {
     pub fn new(explanation: &Explanation, way: Way, unseen: Vec<String>) -> Self {
         let packet = explanation.packet.clone();
         let leaves = way == Way::Leaves;
-        let places = |steps: &[Step]| steps.iter().filter(|_| leaves).map(MatchedRule::from).collect();
+        let places = |steps: &[PlacedRule]| steps.iter().filter(|_| leaves).map(MatchedRule::from).collect();
         Self {
             source: packet.source,
             destination: packet.destination,
@@ -131,7 +131,7 @@ mod tests {
             Action::masquerade(SourcePorts::Randomised),
         );
         let table = TableId { system: System::IptablesNft, family: Family::V4, name: "nat".into() };
-        let step = Step { table, chain: "FLANNEL-POSTRTG".into(), place: 5, rule };
+        let step = PlacedRule { table, chain: "FLANNEL-POSTRTG".into(), place: 5, rule };
         let packet = Packet {
             source: "10.244.1.2".parse().unwrap(),
             destination: "192.0.2.1".parse().unwrap(),

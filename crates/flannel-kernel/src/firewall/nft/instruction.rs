@@ -11,41 +11,37 @@ use crate::netlink::{Attributes, Writer};
 /// One instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Instruction {
-    /// Load a fact about the packet.
     Meta(u32),
-    /// Set a fact about the packet.
     MetaSet(u32),
     /// Load bytes of the packet: header, offset, length.
     Payload(u32, u32, u32),
     /// Keep the bits of the first, then turn those of the second.
     Bitwise(Vec<u8>, Vec<u8>),
-    /// Go on only if what was loaded compares so.
     Compare(u32, Vec<u8>),
-    /// Go on only if what was loaded lies between, or not.
     Range(u32, Vec<u8>, Vec<u8>),
     /// Load the type of the destination address.
     DestinationType,
-    /// Load a constant into a register.
     Load(u32, Vec<u8>),
-    /// End with a verdict, perhaps at a chain.
     Verdict(i32, Option<String>),
-    /// Masquerade, with these flags.
     Masquerade(u32),
     /// Masquerade with these flags to the port in register 1; or to one from there to that in register 2.
-    MasqueradeTo { flags: u32, range: bool },
+    MasqueradeTo {
+        flags: u32,
+        range: bool,
+    },
     /// Load a number below this one, by chance.
     Random(u32),
     /// Turn the number that was loaded into the order of bytes in packets.
     ToNetworkOrder,
     /// Translate the destination of this family; with a port or without.
-    Dnat { family: u32, port: bool },
-    /// Count.
+    Dnat {
+        family: u32,
+        port: bool,
+    },
     Counter,
-    /// Keep the packet from connection tracking.
     NoTrack,
     /// Go on only if what was loaded is in a set; or only if it is not.
     Lookup(String, bool),
-    /// One that we do not know.
     Unknown(String, Vec<u8>),
 }
 
@@ -99,10 +95,7 @@ impl Instruction {
                 write_value(data, NFTA_RANGE_FROM_DATA, first);
                 write_value(data, NFTA_RANGE_TO_DATA, last);
             }
-            Self::DestinationType => {
-                be(data, &[(NFTA_FIB_FLAGS, NFTA_FIB_F_DADDR), (NFTA_FIB_RESULT, NFT_FIB_RESULT_ADDRTYPE)]);
-                be(data, &[(NFTA_FIB_DREG, NFT_REG_1)]);
-            }
+            Self::DestinationType => be(data, &DESTINATION_TYPE),
             Self::Load(register, value) => {
                 be(data, &[(NFTA_IMMEDIATE_DREG, *register)]);
                 write_value(data, NFTA_IMMEDIATE_DATA, value);
@@ -113,8 +106,8 @@ impl Instruction {
             Self::Masquerade(flags) => be(data, &[(NFTA_MASQ_FLAGS, *flags)]),
             Self::MasqueradeTo { flags, range } => write_masquerade_to(data, *flags, *range),
             Self::Random(below) => {
-                be(data, &[(NFTA_NG_DREG, NFT_REG_1), (NFTA_NG_MODULUS, *below)]);
-                be(data, &[(NFTA_NG_TYPE, NFT_NG_RANDOM), (NFTA_NG_OFFSET, 0)]);
+                be(data, &RANDOM);
+                be(data, &[(NFTA_NG_MODULUS, *below), (NFTA_NG_OFFSET, 0)]);
             }
             Self::ToNetworkOrder => be(data, &TO_NETWORK_ORDER),
             Self::Dnat { family, port } => write_dnat(data, *family, *port),
@@ -123,24 +116,56 @@ impl Instruction {
 
     /// Reads one by its name.
     pub(super) fn read(name: &str, bytes: &[u8]) -> Self {
-        let known = match name {
-            "meta" => read_meta(bytes),
-            "payload" => read_payload(bytes),
-            "bitwise" => read_bitwise(bytes),
-            "cmp" => read_compare(bytes),
-            "range" => read_range(bytes),
-            "fib" => read_fib(bytes),
+        let known = Self::read_test(name, bytes).or_else(|| Self::read_act(name, bytes));
+        known.unwrap_or_else(|| Self::Unknown(name.to_owned(), bytes.to_owned()))
+    }
+
+    /// One that loads or compares. With another register than ours we do not know what it means.
+    fn read_test(name: &str, bytes: &[u8]) -> Option<Self> {
+        let number = |kind| find_number(bytes, kind);
+        let uses = |kind| number(kind) == Some(NFT_REG_1);
+        Some(match name {
+            "meta" if uses(NFTA_META_SREG) => Self::MetaSet(number(NFTA_META_KEY)?),
+            "meta" if uses(NFTA_META_DREG) => Self::Meta(number(NFTA_META_KEY)?),
+            "payload" if uses(NFTA_PAYLOAD_DREG) => {
+                let (base, offset) = (number(NFTA_PAYLOAD_BASE)?, number(NFTA_PAYLOAD_OFFSET)?);
+                Self::Payload(base, offset, number(NFTA_PAYLOAD_LEN)?)
+            }
+            "bitwise" if uses(NFTA_BITWISE_SREG) && uses(NFTA_BITWISE_DREG) => {
+                Self::Bitwise(find_value(bytes, NFTA_BITWISE_MASK)?, find_value(bytes, NFTA_BITWISE_XOR)?)
+            }
+            "cmp" if uses(NFTA_CMP_SREG) => {
+                Self::Compare(number(NFTA_CMP_OP)?, find_value(bytes, NFTA_CMP_DATA)?)
+            }
+            "range" if uses(NFTA_RANGE_SREG) => {
+                let first = find_value(bytes, NFTA_RANGE_FROM_DATA)?;
+                Self::Range(number(NFTA_RANGE_OP)?, first, find_value(bytes, NFTA_RANGE_TO_DATA)?)
+            }
+            "fib" if has(bytes, &DESTINATION_TYPE) => Self::DestinationType,
+            "numgen" if has(bytes, &RANDOM) && number(NFTA_NG_OFFSET).unwrap_or(0) == 0 => {
+                Self::Random(number(NFTA_NG_MODULUS)?)
+            }
+            "byteorder" if has(bytes, &TO_NETWORK_ORDER) => Self::ToNetworkOrder,
+            // A lookup of a map puts what it finds into a register, which ours never does.
+            "lookup" if uses(NFTA_LOOKUP_SREG) && find(bytes, NFTA_LOOKUP_DREG).is_none() => {
+                let flags = number(NFTA_LOOKUP_FLAGS).unwrap_or(0);
+                let set = find(bytes, NFTA_LOOKUP_SET).filter(|_| flags & !NFT_LOOKUP_F_INV == 0)?;
+                Self::Lookup(text(set), flags != 0)
+            }
+            _ => return None,
+        })
+    }
+
+    /// One that does something with the packet.
+    fn read_act(name: &str, bytes: &[u8]) -> Option<Self> {
+        match name {
             "immediate" => read_immediate(bytes),
             "masq" => read_masquerade(bytes),
             "nat" => read_dnat(bytes),
             "counter" => Some(Self::Counter),
             "notrack" => Some(Self::NoTrack),
-            "lookup" => read_lookup(bytes),
-            "numgen" => read_random(bytes),
-            "byteorder" => read_order(bytes),
             _ => None,
-        };
-        known.unwrap_or_else(|| Self::Unknown(name.to_owned(), bytes.to_owned()))
+        }
     }
 }
 
@@ -201,6 +226,14 @@ fn write_masquerade_to(data: &mut Writer, flags: u32, range: bool) {
     be(data, &[(NFTA_MASQ_REG_PROTO_MAX, last)]);
 }
 
+const DESTINATION_TYPE: [(u16, u32); 3] = [
+    (NFTA_FIB_FLAGS, NFTA_FIB_F_DADDR),
+    (NFTA_FIB_RESULT, NFT_FIB_RESULT_ADDRTYPE),
+    (NFTA_FIB_DREG, NFT_REG_1),
+];
+
+const RANDOM: [(u16, u32); 2] = [(NFTA_NG_DREG, NFT_REG_1), (NFTA_NG_TYPE, NFT_NG_RANDOM)];
+
 /// What turns a number of four bytes.
 const TO_NETWORK_ORDER: [(u16, u32); 5] = [
     (NFTA_BYTEORDER_SREG, NFT_REG_1),
@@ -230,50 +263,9 @@ fn find_value(bytes: &[u8], kind: u16) -> Option<Vec<u8>> {
     find(find(bytes, kind)?, NFTA_DATA_VALUE).map(<[u8]>::to_owned)
 }
 
-/// Whether an instruction uses the register that all of ours use; with another we do not know what it means.
-fn uses(bytes: &[u8], kind: u16, register: u32) -> Option<()> {
-    (find_number(bytes, kind)? == register).then_some(())
-}
-
-fn read_meta(bytes: &[u8]) -> Option<Instruction> {
-    let key = find_number(bytes, NFTA_META_KEY)?;
-    if find(bytes, NFTA_META_SREG).is_some() {
-        return uses(bytes, NFTA_META_SREG, NFT_REG_1).map(|()| Instruction::MetaSet(key));
-    }
-    uses(bytes, NFTA_META_DREG, NFT_REG_1).map(|()| Instruction::Meta(key))
-}
-
-fn read_payload(bytes: &[u8]) -> Option<Instruction> {
-    uses(bytes, NFTA_PAYLOAD_DREG, NFT_REG_1)?;
-    Some(Instruction::Payload(
-        find_number(bytes, NFTA_PAYLOAD_BASE)?,
-        find_number(bytes, NFTA_PAYLOAD_OFFSET)?,
-        find_number(bytes, NFTA_PAYLOAD_LEN)?,
-    ))
-}
-
-fn read_bitwise(bytes: &[u8]) -> Option<Instruction> {
-    uses(bytes, NFTA_BITWISE_SREG, NFT_REG_1)?;
-    uses(bytes, NFTA_BITWISE_DREG, NFT_REG_1)?;
-    Some(Instruction::Bitwise(find_value(bytes, NFTA_BITWISE_MASK)?, find_value(bytes, NFTA_BITWISE_XOR)?))
-}
-
-fn read_compare(bytes: &[u8]) -> Option<Instruction> {
-    uses(bytes, NFTA_CMP_SREG, NFT_REG_1)?;
-    Some(Instruction::Compare(find_number(bytes, NFTA_CMP_OP)?, find_value(bytes, NFTA_CMP_DATA)?))
-}
-
-fn read_range(bytes: &[u8]) -> Option<Instruction> {
-    uses(bytes, NFTA_RANGE_SREG, NFT_REG_1)?;
-    let operator = find_number(bytes, NFTA_RANGE_OP)?;
-    let first = find_value(bytes, NFTA_RANGE_FROM_DATA)?;
-    Some(Instruction::Range(operator, first, find_value(bytes, NFTA_RANGE_TO_DATA)?))
-}
-
-fn read_fib(bytes: &[u8]) -> Option<Instruction> {
-    uses(bytes, NFTA_FIB_DREG, NFT_REG_1)?;
-    uses(bytes, NFTA_FIB_RESULT, NFT_FIB_RESULT_ADDRTYPE)?;
-    uses(bytes, NFTA_FIB_FLAGS, NFTA_FIB_F_DADDR).map(|()| Instruction::DestinationType)
+/// Whether all these attributes have these numbers.
+fn has(bytes: &[u8], wanted: &[(u16, u32)]) -> bool {
+    wanted.iter().all(|(kind, value)| find_number(bytes, *kind) == Some(*value))
 }
 
 fn read_immediate(bytes: &[u8]) -> Option<Instruction> {
@@ -291,42 +283,21 @@ fn read_masquerade(bytes: &[u8]) -> Option<Instruction> {
     if find(bytes, NFTA_MASQ_REG_PROTO_MIN).is_none() {
         return Some(Instruction::Masquerade(flags));
     }
-    uses(bytes, NFTA_MASQ_REG_PROTO_MIN, NFT_REG_1)?;
-    match find_number(bytes, NFTA_MASQ_REG_PROTO_MAX) {
-        None | Some(NFT_REG_1) => Some(Instruction::MasqueradeTo { flags, range: false }),
-        Some(NFT_REG_2) => Some(Instruction::MasqueradeTo { flags, range: true }),
-        Some(_) => None,
-    }
-}
-
-fn read_random(bytes: &[u8]) -> Option<Instruction> {
-    uses(bytes, NFTA_NG_DREG, NFT_REG_1)?;
-    uses(bytes, NFTA_NG_TYPE, NFT_NG_RANDOM)?;
-    let offset = find_number(bytes, NFTA_NG_OFFSET).unwrap_or(0);
-    Some(Instruction::Random(find_number(bytes, NFTA_NG_MODULUS)?)).filter(|_| offset == 0)
-}
-
-fn read_order(bytes: &[u8]) -> Option<Instruction> {
-    let known = TO_NETWORK_ORDER.iter().all(|(kind, value)| find_number(bytes, *kind) == Some(*value));
-    known.then_some(Instruction::ToNetworkOrder)
-}
-
-/// A lookup of a map puts what it finds into a register, which ours never does.
-fn read_lookup(bytes: &[u8]) -> Option<Instruction> {
-    uses(bytes, NFTA_LOOKUP_SREG, NFT_REG_1)?;
-    let flags = find_number(bytes, NFTA_LOOKUP_FLAGS).unwrap_or(0);
-    let plain = find(bytes, NFTA_LOOKUP_DREG).is_none() && flags & !NFT_LOOKUP_F_INV == 0;
-    let set = find(bytes, NFTA_LOOKUP_SET).map(text)?;
-    plain.then_some(Instruction::Lookup(set, flags != 0))
+    let known = has(bytes, &[(NFTA_MASQ_REG_PROTO_MIN, NFT_REG_1)]);
+    let range = match find_number(bytes, NFTA_MASQ_REG_PROTO_MAX) {
+        None | Some(NFT_REG_1) => false,
+        Some(NFT_REG_2) => true,
+        Some(_) => return None,
+    };
+    known.then_some(Instruction::MasqueradeTo { flags, range })
 }
 
 fn read_dnat(bytes: &[u8]) -> Option<Instruction> {
-    uses(bytes, NFTA_NAT_TYPE, NFT_NAT_DNAT)?;
-    uses(bytes, NFTA_NAT_REG_ADDR_MIN, NFT_REG_1)?;
     // The kernel adds flags and the upper ends by itself.
     let flags = find_number(bytes, NFTA_NAT_FLAGS).unwrap_or(0);
     let same = |min: u16, max: u16| find(bytes, max).is_none_or(|max| Some(max) == find(bytes, min));
-    let plain = flags & !(NF_NAT_RANGE_MAP_IPS | NF_NAT_RANGE_PROTO_SPECIFIED) == 0
+    let plain = has(bytes, &[(NFTA_NAT_TYPE, NFT_NAT_DNAT), (NFTA_NAT_REG_ADDR_MIN, NFT_REG_1)])
+        && flags & !(NF_NAT_RANGE_MAP_IPS | NF_NAT_RANGE_PROTO_SPECIFIED) == 0
         && same(NFTA_NAT_REG_ADDR_MIN, NFTA_NAT_REG_ADDR_MAX)
         && same(NFTA_NAT_REG_PROTO_MIN, NFTA_NAT_REG_PROTO_MAX);
     let port = find_number(bytes, NFTA_NAT_REG_PROTO_MIN);

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use flannel_plan::family::Family;
 use flannel_plan::rules::chain::{BaseChain, ChainType, Hook};
 
-use flannel_plan::rules::found::{FoundChain, FoundRule, FoundSet, FoundTable};
-use flannel_plan::rules::{System, TableId};
+use flannel_plan::rules::found::{FoundChain, FoundRule, FoundTable};
+use flannel_plan::rules::{RuleSet, System, TableId};
 
 use super::object::{hook_of, type_of};
 use super::{Listed, Nft, NftError, TableFamily, read_rule, request, says_absent, set};
@@ -126,7 +126,7 @@ impl Nft {
             let names = [(NFTA_SET_ELEM_LIST_TABLE, head.name.as_str()), (NFTA_SET_ELEM_LIST_SET, &set)];
             let edges = self.dumped(|| request(NFT_MSG_GETSETELEM, family.number(), &names), read_elements);
             let networks = set::networks(edges.map_err(failed)?.concat());
-            table.sets.push(FoundSet { name: set.into(), networks });
+            table.sets.push(RuleSet { name: set.into(), networks });
         }
         let known = table.chains.len() + table.sets.len() + table.other_sets.len();
         table.others = head.objects.saturating_sub(known);

@@ -27,7 +27,7 @@ pub(super) struct Programs {
 struct Last {
     /// The kernel's count of changes, where it counts them.
     generation: Option<u32>,
-    mark: Mark,
+    mark: Fingerprint,
     saved: Saved,
     at: Instant,
 }
@@ -35,14 +35,14 @@ struct Last {
 impl Last {
     /// Whether a look that finds this mark finds the same. Whatever keeps a table from being read may stand in any
     /// chain, which the mark says nothing about.
-    fn holds(&self, mark: &Mark) -> bool {
+    fn holds(&self, mark: &Fingerprint) -> bool {
         self.mark == *mark && (self.saved.unreadable.is_empty() || self.at.elapsed() < UNREADABLE_FOR)
     }
 }
 
 /// What stays the same as long as nothing of ours changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Mark {
+enum Fingerprint {
     /// The numbers that nftables gave the rules.
     Numbers(Vec<Option<Vec<u64>>>),
     /// The tables of the legacy flavour, without what they count.
@@ -75,7 +75,7 @@ impl Programs {
         {
             return Ok(last.saved.clone());
         }
-        let mark = Mark::of(self.system, self.family, native)?;
+        let mark = Fingerprint::of(self.system, self.family, native)?;
         let (saved, at) = match self.last.take().filter(|last| last.holds(&mark)) {
             Some(last) => (last.saved, last.at),
             None if mark.is_empty() => (Saved::default(), Instant::now()),
@@ -119,10 +119,10 @@ impl Programs {
 
 /// Whether nothing of ours is in the tables of a system and a family, without its program.
 pub(super) fn has_none(system: System, family: Family, native: &mut Native) -> Result<bool, RulesError> {
-    Ok(Mark::of(system, family, native)?.is_empty())
+    Ok(Fingerprint::of(system, family, native)?.is_empty())
 }
 
-impl Mark {
+impl Fingerprint {
     fn of(system: System, family: Family, native: &mut Native) -> Result<Self, RulesError> {
         Ok(match system {
             System::IptablesLegacy => Self::Bytes(legacy::marks(family).map_err(RulesError::Legacy)?),

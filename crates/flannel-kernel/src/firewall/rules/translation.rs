@@ -4,7 +4,7 @@
 //! all rules of a big kube-proxy, and most of these are about TCP.
 
 use flannel_plan::family::Family;
-use flannel_plan::rules::explain::Step;
+use flannel_plan::rules::explain::PlacedRule;
 use flannel_plan::rules::translated::{Search, translation_of};
 use flannel_plan::rules::{System, TableId};
 
@@ -18,10 +18,10 @@ pub(super) struct Translation {
     port: u16,
     /// nftables' count of changes, and the rule that was found there.
     generation: Option<u32>,
-    native: Option<Step>,
+    native: Option<PlacedRule>,
     /// What the tables of legacy iptables were known by, and the rule that was found there.
     marks: Vec<Option<u64>>,
-    legacy: Option<Step>,
+    legacy: Option<PlacedRule>,
 }
 
 impl Translation {
@@ -35,7 +35,7 @@ impl Translation {
     }
 
     /// The rule that translates the port now.
-    pub(super) fn observe(&mut self, native: &mut Native) -> Result<Option<Step>, RulesError> {
+    pub(super) fn observe(&mut self, native: &mut Native) -> Result<Option<PlacedRule>, RulesError> {
         // What changes between the count and the reading is seen at the next look: the count is the older one.
         let generation = native.count();
         if self.generation != generation || generation.is_none() {
@@ -51,7 +51,7 @@ impl Translation {
     }
 }
 
-fn in_nftables(nft: &mut Nft, family: Family, port: u16) -> Result<Option<Step>, NftError> {
+fn in_nftables(nft: &mut Nft, family: Family, port: u16) -> Result<Option<PlacedRule>, NftError> {
     for kind in [family.into(), TableFamily::Inet] {
         for (table, bases) in nft.nat_chains(kind)? {
             let mut search = Search::new(port, bases);
@@ -59,7 +59,7 @@ fn in_nftables(nft: &mut Nft, family: Family, port: u16) -> Result<Option<Step>,
                 let rules = nft.rules_about(kind, (&table, &chain), family)?;
                 if let Some((place, rule)) = search.read(&rules) {
                     let table = TableId { system: System::Nftables, family, name: table.into() };
-                    return Ok(Some(Step { table, chain, place, rule: rule.clone() }));
+                    return Ok(Some(PlacedRule { table, chain, place, rule: rule.clone() }));
                 }
             }
         }
