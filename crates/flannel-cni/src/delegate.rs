@@ -10,10 +10,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command as Process;
 
-use flannel_plan::finding::Code;
 use serde_json::{Map, Value};
 
-use crate::error::CniError;
+use crate::error::{CniError, finding};
 use crate::json::Object;
 use crate::plugins::Plugin;
 use crate::process;
@@ -62,7 +61,7 @@ pub fn find_in_path(plugin: &str, folders: &[PathBuf]) -> Result<PathBuf, CniErr
     paths.find(|path| fs::metadata(path).is_ok_and(|found| found.is_file())).ok_or_else(|| {
         let folders: Vec<_> = folders.iter().map(|folder| folder.to_string_lossy()).collect();
         let text = format!("failed to find plugin {plugin:?} in path [{}]", folders.join(" "));
-        CniError::internal(text).found(Code::PluginMissing)
+        CniError::internal(text).found(finding::PLUGIN_MISSING)
     })
 }
 

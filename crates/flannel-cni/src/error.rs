@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use flannel_plan::finding::Code;
-
 /// The codes of the CNI specification, and those that Go's plugins use beyond it.
 pub mod code {
     /// The version is not one that we speak.
@@ -32,6 +30,18 @@ pub mod code {
     pub const INTERNAL: u32 = 999;
 }
 
+/// The findings that plugins make. As constants: the program does not carry the table of all codes.
+pub mod finding {
+    use flannel_plan::finding::Code;
+
+    /// There is no subnet.env.
+    pub const NOT_READY: &str = Code::NotReady.as_str();
+    /// A plugin is not there.
+    pub const PLUGIN_MISSING: &str = Code::PluginMissing.as_str();
+    /// Every address is in use.
+    pub const RANGE_FULL: &str = Code::RangeFull.as_str();
+}
+
 /// The answer of a plugin that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CniError {
@@ -41,8 +51,8 @@ pub struct CniError {
     pub msg: String,
     /// More, for a person; may be empty.
     pub details: String,
-    /// Which of the findings in docs/findings.md it is, if it is one.
-    pub finding: Option<Code>,
+    /// The code of the finding in docs/findings.md that it is, if it is one.
+    pub finding: Option<&'static str>,
 }
 
 impl CniError {
@@ -62,8 +72,8 @@ impl CniError {
         self
     }
 
-    /// The same as one of the findings.
-    pub fn found(mut self, finding: Code) -> Self {
+    /// The same as one of [`finding`].
+    pub fn found(mut self, finding: &'static str) -> Self {
         self.finding = Some(finding);
         self
     }

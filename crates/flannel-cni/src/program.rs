@@ -128,7 +128,7 @@ fn error_json(error: &CniError) -> Value {
         json["details"] = error.details.clone().into();
     }
     if let Some(finding) = error.finding {
-        json["finding"] = finding.as_str().into();
+        json["finding"] = finding.into();
     }
     json
 }

@@ -3,13 +3,12 @@
 use std::io::ErrorKind;
 
 use flannel_files::{MOST_BY_HAND, MOST_BY_PROGRAM};
-use flannel_plan::finding::Code;
 use flannel_plan::report::report_path;
 use flannel_plan::subnet_env::SubnetEnv;
 use ipnet::IpNet;
 use serde::Deserialize;
 
-use crate::error::{CniError, code};
+use crate::error::{CniError, code, finding};
 use crate::sandbox::words;
 
 /// The lists of networks in the file.
@@ -53,7 +52,7 @@ fn wrong_net(text: &str) -> Option<&str> {
 fn failure(code: u32, path: &str, why: &str) -> CniError {
     let text =
         format!("failed to load flannel 'subnet.env' file: {why}. Check the flannel pod log for this node.");
-    CniError::new(code, text).details(reasons(path)).found(Code::NotReady)
+    CniError::new(code, text).details(reasons(path)).found(finding::NOT_READY)
 }
 
 /// The part of flanneld's report that we need.
@@ -158,7 +157,7 @@ mod tests {
                 fs::write(&report, content).unwrap();
             }
             let expected =
-                CniError::new(code::TRY_AGAIN_LATER, text.clone()).details(details).found(Code::NotReady);
+                CniError::new(code::TRY_AGAIN_LATER, text.clone()).details(details).found(finding::NOT_READY);
             assert_eq!(load(&path), Err(expected));
         }
         fs::write(&path, "FLANNEL_MTU=1450").unwrap();

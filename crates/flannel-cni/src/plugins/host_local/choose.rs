@@ -3,10 +3,8 @@
 
 use std::net::IpAddr;
 
-use flannel_plan::finding::Code;
-
 use super::range::{Range, RangeSet};
-use crate::error::CniError;
+use crate::error::{CniError, finding};
 
 /// Why a set gives no address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,7 +32,7 @@ impl NoAddress {
             }
             Self::Exhausted => {
                 let text = format!("no IP addresses available in range set: {set}");
-                return CniError::internal(text).found(Code::RangeFull);
+                return CniError::internal(text).found(finding::RANGE_FULL);
             }
         })
     }
