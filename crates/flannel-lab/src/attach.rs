@@ -10,9 +10,7 @@ use std::process::Command;
 
 use flannel_cni::plugins::Plugin;
 use flannel_cni::result::Attachment;
-use flannel_cni::runtime::{
-    CACHE, Container, Exec, LoadError, Network, NetworkError, Runtime, RuntimeError, Valid,
-};
+use flannel_cni::runtime::{CACHE, Container, Exec, LoadError, Network, Runtime, RuntimeError, Valid};
 
 use crate::machine::Machine;
 use crate::node::Node;
@@ -71,7 +69,7 @@ impl Node {
 
     /// A container runtime that runs the plugins of the node inside it.
     pub fn runtime(&self) -> Result<Runtime<'_>> {
-        self.machine.require_pid()?;
+        self.require_pid()?;
         self.install_plugins()?;
         let runtime = Runtime::new(vec![PLUGINS.into()]).with_exec(Inside(&self.machine));
         Ok(runtime.with_cache(self.disk_path(CACHE)))
@@ -126,8 +124,7 @@ impl Node {
 }
 
 fn loopback() -> Result<Network> {
-    let wrong = |why: NetworkError| LabError::Content { path: "cni-loopback".into(), why: why.to_string() };
-    Network::parse(LOOPBACK.as_bytes()).map_err(wrong)
+    Network::parse(LOOPBACK.as_bytes()).map_err(|why| LabError::failed("cni-loopback", why))
 }
 
 /// A pod as its runtime knows it.

@@ -39,7 +39,7 @@ impl Capture {
         ]);
         command.args(["--immediate-mode", "-c", "1", "-Z", "root", "-w", "-", filter]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let failed = |why: String| LabError::Failed { command: "tcpdump".to_owned(), why };
+        let failed = |why: String| LabError::failed("`tcpdump` failed", why);
         let mut child = machine.inside(|| command.spawn())?.map_err(|why| failed(why.to_string()))?;
         let mut said = String::new();
         if let Some(errors) = child.stderr.as_mut() {

@@ -3,41 +3,40 @@
 
 use std::time::Duration;
 
+use crate::Result;
 use crate::machine::Machine;
 use crate::wait::wait_for;
-use crate::{Result, program};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
 impl Machine {
     /// Waits until every link that is switched on carries, and every port of a bridge forwards.
     pub(crate) fn wait_carriers(&self) -> Result<()> {
-        self.wait_links(&[])
+        self.wait_links("")
     }
 
     /// The same for one link.
     pub(crate) fn wait_carrier(&self, link: &str) -> Result<()> {
-        self.wait_links(&["dev", link])
+        self.wait_links(&format!("dev {link}"))
     }
 
     /// Waits until DAD of a router's link-local address is over, which takes a second or two: it asks with that address
     /// for the neighbours that it forwards to.
     pub(crate) fn wait_link_local(&self, link: &str) -> Result<()> {
-        let words = ["-6", "-o", "address", "show", "dev", link, "tentative"];
+        let words = format!("-6 -o address show dev {link} tentative");
         wait_for(&format!("the addresses of {link} on {}", self.name()), LIMIT, || {
-            let said = self.inside(|| program::run(program::command("ip").args(words)));
-            let said = said.and_then(|said| said).map_err(|why| why.to_string())?;
+            let said = self.run_in_network("ip", &words).map_err(|why| why.to_string())?;
             if said.is_empty() { Ok(()) } else { Err(said) }
         })
     }
 
-    fn wait_links(&self, which: &[&str]) -> Result<()> {
-        let run =
-            |program: &str| program::run(program::command(program).args(["-o", "link", "show"]).args(which));
+    fn wait_links(&self, which: &str) -> Result<()> {
+        let show = |program| {
+            let said = self.run_in_network(program, &format!("-o link show {which}"));
+            said.map_err(|why| why.to_string())
+        };
         wait_for(&format!("the cables of {}", self.name()), LIMIT, || {
-            let said = self.inside(|| Ok([run("ip")?, run("bridge")?]));
-            let [links, ports] = said.and_then(|said| said).map_err(|why| why.to_string())?;
-            silent(&links, &ports).map_or(Ok(()), |line| Err(line.to_owned()))
+            silent(&show("ip")?, &show("bridge")?).map_or(Ok(()), |line| Err(line.to_owned()))
         })
     }
 }

@@ -49,10 +49,7 @@ impl Lab {
     pub fn etcd(&self) -> Result<Etcd<'_>> {
         match self.store_kind() {
             Store::Etcd { .. } | Store::Kubernetes { .. } => Ok(Etcd::of(self)),
-            Store::Directory => {
-                let (lab, store) = (self.name().to_owned(), self.store_kind().name());
-                Err(LabError::OtherStore { lab, store, wanted: "etcd" })
-            }
+            Store::Directory => Err(self.other_store("etcd")),
         }
     }
 }

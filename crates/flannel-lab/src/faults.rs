@@ -11,7 +11,7 @@ use ipnet::IpNet;
 
 use crate::lab::Lab;
 use crate::node::Node;
-use crate::{LabError, Result, program};
+use crate::{LabError, Result};
 
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl Lab {
         let command = node.breaking(fault, &target)?;
         let since = Instant::now();
         let (program, words) = command.split_once(' ').unwrap_or((&command, ""));
-        node.inside(|| program::run(program::command(program).args(words.split_whitespace())))??;
+        node.run_in_network(program, words)?;
         Ok(Broken { node, fault, command, before: Some(before), since })
     }
 
@@ -196,7 +196,7 @@ impl Overlay {
             lines += &format!("link show dev {device}\naddress show dev {device} scope global\n");
             lines += &format!("neighbour show dev {device} nud permanent\n");
         }
-        let mut said = node.ip_lines(&lines)?;
+        let mut said = node.ip_lines(&["-o", "-batch", "-"], &lines)?;
         if let Some(device) = &device {
             said += &node.bridge(&format!("fdb show dev {device}"))?;
         }
@@ -222,7 +222,7 @@ fn without_index(line: &str) -> &str {
 
 impl Node {
     fn unbreakable(&self, why: &str) -> LabError {
-        LabError::Unbreakable { node: self.name().to_owned(), why: why.to_owned() }
+        LabError::failed(format!("cannot break {} so", self.name()), why)
     }
 
     /// Flannel's vxlan device for IPv4, if the backend has one.

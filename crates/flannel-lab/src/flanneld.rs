@@ -64,7 +64,7 @@ impl Node {
         let common = common.into_iter().chain(["--healthz-port", &port, "-v", "1"]).map(str::to_owned);
         let mut words = vec![daemon.display().to_string()];
         words.extend(common.chain(arguments));
-        self.machine.service(service).start(&words, |command| {
+        self.service(service).start(&words, |command| {
             // The caller's own settings for some flanneld are not for this one.
             let of_flanneld = |name: &OsString| name.to_string_lossy().starts_with("FLANNELD_");
             let names = std::env::vars_os().map(|(name, _)| name).filter(of_flanneld);
@@ -72,11 +72,6 @@ impl Node {
             let own = self.flanneld_env.iter().map(|(name, value)| (&**name, &**value));
             command.env("NODE_NAME", self.name()).envs(own);
         })
-    }
-
-    /// A daemon of the node by the name it was started under.
-    pub fn service<'a>(&'a self, name: &'a str) -> Service<'a> {
-        self.machine.service(name)
     }
 
     fn flanneld(&self) -> Service<'_> {

@@ -38,14 +38,9 @@ pub struct Kubernetes<'a> {
 impl Lab {
     /// The lab's Kubernetes, if that is its store.
     pub fn kubernetes(&self) -> Result<Kubernetes<'_>> {
-        let other = |store: &Store| LabError::OtherStore {
-            lab: self.name().to_owned(),
-            store: store.name(),
-            wanted: "Kubernetes",
-        };
         match (self.store_kind(), self.servers().first()) {
             (Store::Kubernetes { .. }, Some(server)) => Ok(Kubernetes { lab: self, server }),
-            (store, _) => Err(other(store)),
+            _ => Err(self.other_store("Kubernetes")),
         }
     }
 }
@@ -61,7 +56,8 @@ pub(crate) fn find_programs(named: Option<PathBuf>) -> Result<PathBuf> {
     let looked = found.clone().unwrap_or_else(|| "target/peers/bin".into());
     // Servers are started in folders of their own.
     let found = found.filter(|folder| has(folder)).and_then(|folder| std::path::absolute(folder).ok());
-    found.ok_or(LabError::NoKubernetes(looked))
+    let how = "build it with `make peers`, or name its folder in $KUBE_PEERS";
+    found.ok_or_else(|| LabError::Missing(format!("no kube-apiserver in {}: {how}", looked.display())))
 }
 
 impl<'a> Kubernetes<'a> {

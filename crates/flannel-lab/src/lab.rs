@@ -87,7 +87,7 @@ impl Lab {
         let path = labs_folder().join(name).join("lab.json");
         let text = fs::read_to_string(&path).map_err(|_| LabError::NoLab(name.to_owned()))?;
         let record: Record =
-            serde_json::from_str(&text).map_err(|why| LabError::Content { path, why: why.to_string() })?;
+            serde_json::from_str(&text).map_err(|why| LabError::failed(path.display(), why))?;
         let mut lab = Self::assemble(name, record.topology, record.store);
         lab.find_pids();
         for node in &mut lab.nodes {
@@ -169,7 +169,7 @@ impl Lab {
 
     /// A node by its name.
     pub fn node(&self, name: &str) -> Result<&Node> {
-        let known = || self.nodes.iter().map(Node::name).collect::<Vec<_>>().join(", ");
+        let known = || self.nodes.iter().map(|node| node.name()).collect::<Vec<_>>().join(", ");
         self.nodes.iter().find(|node| node.name() == name).ok_or_else(|| self.no_machine(name, known()))
     }
 
@@ -197,7 +197,7 @@ impl Lab {
     }
 
     fn no_machine(&self, name: &str, known: String) -> LabError {
-        LabError::NoMachine { lab: self.name.clone(), name: name.to_owned(), known }
+        LabError::failed(format!("lab {} has no {name}", self.name), format!("it has {known}"))
     }
 
     /// All machines as values, none of them running.
@@ -259,10 +259,7 @@ impl Lab {
         let (topology, store) = (self.topology.clone(), self.store.clone());
         let (flanneld_args, flanneld_env) = (options.flanneld_args.clone(), options.flanneld_env.clone());
         let record = Record { topology, store, flanneld_args, flanneld_env };
-        let path = self.folder.join("lab.json");
-        let text = serde_json::to_string_pretty(&record);
-        let text = text.map_err(|why| LabError::Content { path: path.clone(), why: why.to_string() })?;
-        program::write(path, &text)
+        program::write_json(self.folder.join("lab.json"), &record)
     }
 
     /// The nodes first.

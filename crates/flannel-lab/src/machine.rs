@@ -4,7 +4,7 @@
 //! writes to /etc, /opt and /var/lib goes to its disk, a folder of the lab, and is there after a reboot.
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -108,12 +108,13 @@ impl Machine {
         self.pid().ok_or_else(|| LabError::PoweredOff(self.name.clone()))
     }
 
-    /// A path as the machine sees it, as a path for us.
+    /// A path as the machine sees it, as a path for us; only while it is on.
     pub fn path(&self, inside: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/root/{}", self.pid().unwrap_or(0), inside.trim_start_matches('/')))
     }
 
-    /// A command that will run inside the machine: in its network, its files and its processes.
+    /// A command that will run inside the machine: in its network, its files and its processes. On one
+    /// that is off it fails when run.
     pub fn command<A: AsRef<str>>(&self, program: &str, arguments: impl IntoIterator<Item = A>) -> Command {
         let mut command = self.nsenter();
         command.args(["--net", "--", program]);
@@ -144,8 +145,7 @@ impl Machine {
     /// Runs a closure on a thread of its own that is in the machine's network (files stay the host's).
     pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         let path = format!("/proc/{}/ns/net", self.require_pid()?);
-        let enter = |source| LabError::Enter { name: self.name.clone(), source };
-        let network = File::open(path).map_err(enter)?;
+        let network = File::open(path).map_err(self.enter_error())?;
         let entered = thread::scope(|scope| {
             let inside = scope.spawn(|| {
                 move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
@@ -153,13 +153,27 @@ impl Machine {
             });
             inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
-        entered.map_err(|errno: rustix::io::Errno| enter(errno.into()))
+        entered.map_err(|errno: rustix::io::Errno| self.enter_error()(errno.into()))
+    }
+
+    /// The network of the machine cannot be used.
+    pub(crate) fn enter_error(&self) -> impl Fn(io::Error) -> LabError {
+        let what = format!("enter the network of {}", self.name);
+        move |source| LabError::System { what: what.clone(), source }
+    }
+
+    /// Runs a program of the host in the machine's network to its end: words are separated by spaces.
+    pub(crate) fn run_in_network(&self, program: &str, words: &str) -> Result<String> {
+        self.inside(|| program::run(program::command(program).args(words.split_whitespace())))?
     }
 
     /// Gives `ip` a list of things to do in the machine's network, in one process.
     pub(crate) fn ip_batch(&self, lines: &str) -> Result<()> {
-        self.inside(|| program::run_with_input(program::command("ip").args(["-batch", "-"]), lines))?
-            .map(drop)
+        self.ip_lines(&["-batch", "-"], lines).map(drop)
+    }
+
+    pub(crate) fn ip_lines(&self, flags: &[&str], lines: &str) -> Result<String> {
+        self.inside(|| program::run_with_input(program::command("ip").args(flags), lines))?
     }
 
     fn mark(&self) -> String {
@@ -222,7 +236,7 @@ impl Machine {
         } else {
             ""
         };
-        LabError::Boot { name: self.name.clone(), why: format!("{why}{hint}") }
+        LabError::failed(format!("cannot boot {}", self.name), format!("{why}{hint}"))
     }
 
     /// Makes the disk's folders and the table of mounts; what is there from before a power failure stays.
@@ -260,8 +274,9 @@ impl Machine {
         Ok(path)
     }
 
-    /// A path of the node's disk, readable while the node is off too.
-    pub(crate) fn disk_path(&self, inside: &str) -> PathBuf {
+    /// A path on a node's disk (`/etc/cni`, `/var/lib/cni`, `/opt/cni`, `/var/lib/flannel`, `/etc/kube-flannel`), also
+    /// while it is off.
+    pub fn disk_path(&self, inside: &str) -> PathBuf {
         self.own_folder().join("disk").join(inside.trim_start_matches('/'))
     }
 

@@ -2,8 +2,7 @@
 //! are in `pod.rs`.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
-use std::process::Command;
+use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::lab::BOOT_LIMIT;
@@ -11,9 +10,9 @@ use crate::machine::Machine;
 use crate::topology::{NodeSpec, Rack};
 use crate::wait::Interrupt;
 use crate::wiring::CARD;
-use crate::{LabError, Result, http, process, program, wiring};
+use crate::{LabError, Result, http, process, wiring};
 
-/// A node of a running lab.
+/// A node of a running lab: a [`Machine`], and more.
 #[derive(Debug)]
 pub struct Node {
     pub(crate) machine: Machine,
@@ -28,17 +27,20 @@ pub struct Node {
     pub(crate) interrupt: Interrupt,
 }
 
+impl Deref for Node {
+    type Target = Machine;
+
+    fn deref(&self) -> &Machine {
+        &self.machine
+    }
+}
+
 impl Node {
     pub(crate) fn new(machine: Machine, rack: &Rack, spec: &NodeSpec, switch: Arc<Machine>) -> Self {
         let (spec, rack) = (spec.clone(), Rack { nodes: Vec::new(), ..rack.clone() });
         let (store_args, flanneld_args, flanneld_env) = (Vec::new(), Vec::new(), Vec::new());
         let interrupt = Interrupt::default();
         Self { machine, spec, rack, switch, store_args, flanneld_args, flanneld_env, interrupt }
-    }
-
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.spec.name
     }
 
     /// What the topology says of it.
@@ -61,67 +63,26 @@ impl Node {
         self.spec.v6()
     }
 
-    /// The number of its PID 1 as seen from here, unless it is powered off.
-    pub fn pid(&self) -> Option<u32> {
-        self.machine.pid()
-    }
-
-    /// A path as the node sees it, as a path for us; only while it is on.
-    pub fn path(&self, inside: &str) -> PathBuf {
-        self.machine.path(inside)
-    }
-
-    /// A path on its disk (`/etc/cni`, `/var/lib/cni`, `/opt/cni`, `/var/lib/flannel`, `/etc/kube-flannel`), also
-    /// while it is off.
-    pub fn disk_path(&self, inside: &str) -> PathBuf {
-        self.machine.disk_path(inside)
-    }
-
-    /// A command that will run inside the node. On a node that is off it fails when run.
-    pub fn command<A: AsRef<str>>(&self, program: &str, arguments: impl IntoIterator<Item = A>) -> Command {
-        self.machine.command(program, arguments)
-    }
-
-    /// Runs a command inside the node to its end and gives what it wrote.
-    pub fn run<A: AsRef<str>>(
-        &self,
-        program: &str,
-        arguments: impl IntoIterator<Item = A>,
-    ) -> Result<String> {
-        self.machine.run(program, arguments)
-    }
-
-    /// Runs `ip` inside the node's network, quicker than [`Node::run`]: words are separated by spaces.
+    /// Runs `ip` inside the node's network, quicker than [`Machine::run`]: words are separated by spaces.
     pub fn ip(&self, words: &str) -> Result<String> {
-        self.machine.inside(|| program::run(program::command("ip").args(words.split_whitespace())))?
-    }
-
-    /// Gives `ip -o` several lines to do in one process.
-    pub(crate) fn ip_lines(&self, lines: &str) -> Result<String> {
-        self.machine
-            .inside(|| program::run_with_input(program::command("ip").args(["-o", "-batch", "-"]), lines))?
+        self.run_in_network("ip", words)
     }
 
     /// Runs `bridge` inside the node's network: words are separated by spaces.
     pub fn bridge(&self, words: &str) -> Result<String> {
-        self.machine.inside(|| program::run(program::command("bridge").args(words.split_whitespace())))?
-    }
-
-    /// Runs a closure on a thread of its own that is in the node's network (files stay the host's).
-    pub fn inside<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
-        self.machine.inside(work)
+        self.run_in_network("bridge", words)
     }
 
     /// Asks a program on the node's 127.0.0.1; gives the status code and the body.
     pub fn http_get(&self, port: u16, path: &str) -> Result<(u16, String)> {
-        let answer = self.machine.inside(|| http::get(port, path))?;
+        let answer = self.inside(|| http::get(port, path))?;
         let to = format!("http://127.0.0.1:{port}{path}");
         answer.map_err(|why| LabError::NoAnswer { from: self.name().to_owned(), to, why: why.to_string() })
     }
 
     /// Pings an address of the underlay from the node; gives the time it took.
     pub fn ping(&self, to: IpAddr) -> Result<std::time::Duration> {
-        self.machine.require_pid()?;
+        self.require_pid()?;
         crate::pod::ping(self.name(), self.command("ping", crate::pod::ping_words(to)), to)
     }
 
@@ -133,7 +94,7 @@ impl Node {
     /// Cuts the power: all its processes, namespaces and its /run are gone at once; its disk stays.
     pub fn power_off(&self) -> Result<()> {
         self.remember_pods()?;
-        self.machine.cut_power()?;
+        self.cut_power()?;
         // The kernel removes the cable with the node's network, but some time later; a reboot may be sooner.
         let _ = self.switch.ip_batch(&format!("link del {}\n", self.name()));
         Ok(())
@@ -141,10 +102,10 @@ impl Node {
 
     /// Boots it again on the same disk, with its cable and addresses; flanneld is not started.
     pub fn power_on(&self) -> Result<()> {
-        self.machine.begin_boot()?;
-        self.machine.finish_boot()?;
+        self.begin_boot()?;
+        self.finish_boot()?;
         let pid = self.find_pid()?;
-        self.machine.set_pid(Some(pid));
+        self.set_pid(Some(pid));
         self.switch.ip_batch(&wiring::cable_lines(&self.spec, pid))?;
         self.wire()?;
         self.switch.wait_carrier(self.name())
@@ -154,14 +115,14 @@ impl Node {
         let is_first =
             |process: &process::LabProcess| process.machine == self.name() && process.inner_pid == Some(1);
         self.interrupt.wait_for(&format!("the first process of {}", self.name()), BOOT_LIMIT, || {
-            let first = process::processes_of(self.machine.lab()).into_iter().find(is_first);
+            let first = process::processes_of(self.lab()).into_iter().find(is_first);
             first.map(|process| process.pid).ok_or_else(|| "it is not seen".to_owned())
         })
     }
 
     /// Gives the card its addresses and routes.
     pub(crate) fn wire(&self) -> Result<()> {
-        self.machine.ip_batch(&wiring::node_lines(&self.spec, &self.rack))
+        self.ip_batch(&wiring::node_lines(&self.spec, &self.rack))
     }
 
     /// Pulls the cable: the switch's port goes down, and the card loses its carrier.
@@ -173,14 +134,12 @@ impl Node {
     pub fn plug(&self) -> Result<()> {
         self.switch.ip_batch(&format!("link set {} up\n", self.name()))?;
         self.switch.wait_carrier(self.name())?;
-        self.machine.wait_carrier(CARD)
+        self.wait_carrier(CARD)
     }
 
     /// Whether the cable is pulled.
     pub fn is_unplugged(&self) -> Result<bool> {
-        let port = self
-            .switch
-            .inside(|| program::run(program::command("ip").args(["link", "show", self.name()])))??;
+        let port = self.switch.run_in_network("ip", &format!("link show {}", self.name()))?;
         Ok(!port.contains(",UP"))
     }
 

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -68,13 +69,13 @@ impl Node {
 
     /// The pods that are on the node, by name.
     pub fn pods(&self) -> Result<Vec<Pod<'_>>> {
-        self.machine.require_pid()?;
+        self.require_pid()?;
         let Ok(entries) = fs::read_dir(self.path(RECORDS)) else { return Ok(Vec::new()) };
         let mut paths: Vec<_> = entries.flatten().map(|entry| entry.path()).collect();
         paths.sort();
-        let record = |path| {
+        let record = |path: PathBuf| {
             let text = program::read(&path)?;
-            serde_json::from_str(&text).map_err(|why| LabError::Content { path, why: why.to_string() })
+            serde_json::from_str(&text).map_err(|why| LabError::failed(path.display(), why))
         };
         paths.into_iter().map(|path| Ok(Pod { node: self, record: record(path)? })).collect()
     }
@@ -82,31 +83,31 @@ impl Node {
     /// Keeps the names of the pods over a power failure, as a real node's kubelet is told them again.
     pub(crate) fn remember_pods(&self) -> Result<()> {
         let names: Vec<_> = self.pods()?.iter().map(|pod| pod.name().to_owned()).collect();
-        program::write(self.machine.own_folder().join("pods"), &names.join("\n"))
+        program::write(self.own_folder().join("pods"), &names.join("\n"))
     }
 
     /// Starts the pods that a power failure took; those that are there stay.
     pub(crate) fn restore_pods(&self) -> Result<Vec<Pod<'_>>> {
-        let names = fs::read_to_string(self.machine.own_folder().join("pods")).unwrap_or_default();
+        let names = fs::read_to_string(self.own_folder().join("pods")).unwrap_or_default();
         let there: Vec<_> = self.pods()?.iter().map(|pod| pod.name().to_owned()).collect();
         let lost = names.lines().filter(|name| !there.iter().any(|known| known == name));
         let restored = lost.map(|name| self.add_pod(name)).collect::<Result<_>>()?;
-        let _ = fs::remove_file(self.machine.own_folder().join("pods"));
+        let _ = fs::remove_file(self.own_folder().join("pods"));
         Ok(restored)
     }
 
     /// The node's IPv4 pod subnet, with the gateway's address, as flanneld wrote it.
     pub fn pod_subnet(&self) -> Result<IpNet> {
-        let none = || LabError::Content { path: self.path(SUBNET_FILE), why: "no FLANNEL_SUBNET".to_owned() };
+        let none = || LabError::failed(self.path(SUBNET_FILE).display(), "no FLANNEL_SUBNET");
         self.pod_subnets()?.first().copied().ok_or_else(none)
     }
 
     /// Those of both families, v4 first.
     fn pod_subnets(&self) -> Result<Vec<IpNet>> {
-        self.machine.require_pid()?;
+        self.require_pid()?;
         let path = self.path(SUBNET_FILE);
         let text = program::read(&path)?;
-        pod_subnets(&text).map_err(|why| LabError::Content { path, why })
+        pod_subnets(&text).map_err(|why| LabError::failed(path.display(), why))
     }
 }
 
@@ -134,7 +135,7 @@ impl<'a> Pod<'a> {
     /// A command that will run inside the pod: its network, and the node's files and processes.
     pub fn command<A: AsRef<str>>(&self, program: &str, arguments: impl IntoIterator<Item = A>) -> Command {
         let network = self.node.path(&format!("/run/netns/{}", self.name()));
-        let mut command = self.node.machine.nsenter();
+        let mut command = self.node.nsenter();
         command.arg(format!("--net={}", network.display())).args(["--", program]);
         arguments.into_iter().for_each(|argument| {
             command.arg(argument.as_ref());
@@ -148,13 +149,13 @@ impl<'a> Pod<'a> {
         program: &str,
         arguments: impl IntoIterator<Item = A>,
     ) -> Result<String> {
-        self.node.machine.require_pid()?;
+        self.node.require_pid()?;
         program::run(&mut self.command(program, arguments))
     }
 
     /// Pings an address once; gives the time it took.
     pub fn ping(&self, to: IpAddr) -> Result<Duration> {
-        self.node.machine.require_pid()?;
+        self.node.require_pid()?;
         ping(&format!("{}/{}", self.node.name(), self.name()), self.command("ping", ping_words(to)), to)
     }
 
@@ -183,10 +184,7 @@ impl<'a> Pod<'a> {
     fn write_record(&self) -> Result<()> {
         let folder = self.node.path(RECORDS);
         program::make_folder(&folder)?;
-        let path = folder.join(format!("{}.json", self.name()));
-        let text = serde_json::to_string(&self.record);
-        let text = text.map_err(|why| LabError::Content { path: path.clone(), why: why.to_string() })?;
-        program::write(path, &text)
+        program::write_json(folder.join(format!("{}.json", self.name())), &self.record)
     }
 }
 

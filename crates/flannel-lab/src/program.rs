@@ -6,6 +6,8 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use serde::Serialize;
+
 use crate::{LabError, Result};
 
 /// What the lab runs, and the Debian packages that hold it.
@@ -54,7 +56,9 @@ pub(crate) fn check_these(needed: &[(&str, &str)]) -> Result<()> {
     let mut packages: Vec<_> = missing.iter().map(|(_, package)| *package).collect();
     packages.dedup();
     let programs: Vec<_> = missing.iter().map(|(program, _)| *program).collect();
-    Err(LabError::MissingPrograms { programs: programs.join(", "), packages: packages.join(" ") })
+    let (programs, packages) = (programs.join(", "), packages.join(" "));
+    let how = format!("missing programs: {programs}; install them with: apt-get install {packages}");
+    Err(LabError::Missing(how))
 }
 
 /// Namespaces and mounts are root's business.
@@ -73,36 +77,36 @@ pub(crate) fn find_plugins() -> Result<PathBuf> {
 }
 
 /// A program of ours: what the variable names, else beside this program, else one folder up (tests run in `deps`).
-fn find(name: &'static str, variable: &'static str) -> Result<PathBuf> {
-    if let Some(named) = env::var_os(variable) {
-        let named = PathBuf::from(named);
+fn find(name: &str, variable: &str) -> Result<PathBuf> {
+    let missing = |looked: String| {
+        let how = format!("build it with `cargo build -p {name}`, or name it in ${variable}");
+        LabError::Missing(format!("no {name} found ({looked}): {how}"))
+    };
+    if let Some(named) = env::var_os(variable).map(PathBuf::from) {
         let looked = format!("${variable} is {}", named.display());
-        return named.is_file().then_some(named).ok_or(LabError::NoProgram { name, variable, looked });
+        return named.is_file().then_some(named).ok_or_else(|| missing(looked));
     }
     let own = env::current_exe().map_err(LabError::file("find", "/proc/self/exe"))?;
-    let folders = own.ancestors().skip(1).take(2);
-    let places: Vec<_> = folders.map(|folder| folder.join(name)).collect();
+    let places: Vec<_> = own.ancestors().skip(1).take(2).map(|folder| folder.join(name)).collect();
     let looked = || places.iter().map(|place| place.display().to_string()).collect::<Vec<_>>().join(", ");
-    places.iter().find(|place| place.is_file()).cloned().ok_or_else(|| LabError::NoProgram {
-        name,
-        variable,
-        looked: looked(),
-    })
+    places.iter().find(|place| place.is_file()).cloned().ok_or_else(|| missing(looked()))
 }
 
 /// A program of somebody else: the named one, else what the variable names, else the one on the PATH.
 pub(crate) fn find_elsewhere(
-    name: &'static str,
+    name: &str,
     named: Option<PathBuf>,
-    variable: &'static str,
-    package: &'static str,
+    variable: &str,
+    package: &str,
 ) -> Result<PathBuf> {
     let by_variable = || env::var_os(variable).filter(|named| !named.is_empty()).map(PathBuf::from);
     let on_path =
         || env::split_paths(&search_path()).map(|folder| folder.join(name)).find(|path| path.is_file());
     let found = named.or_else(by_variable).or_else(on_path);
     let looked = found.clone().unwrap_or_else(|| name.into());
-    found.filter(|path| path.is_file()).ok_or(LabError::NoServer { looked, variable, package })
+    let how = format!("install one with `apt-get install {package}`, or name it in ${variable}");
+    let missing = || LabError::Missing(format!("{} is no program: {how}", looked.display()));
+    found.filter(|path| path.is_file()).ok_or_else(missing)
 }
 
 /// The command line as a person would type it.
@@ -140,7 +144,7 @@ fn judged(command: &Command, output: &Output) -> Result<String> {
 }
 
 fn failed(command: &Command, why: &str) -> LabError {
-    LabError::Failed { command: shown(command), why: why.to_owned() }
+    LabError::failed(format!("`{}` failed", shown(command)), why)
 }
 
 /// Reads a file; the error names it.
@@ -151,6 +155,12 @@ pub(crate) fn read(path: impl AsRef<Path>) -> Result<String> {
 /// Writes a file whole; the error names it.
 pub(crate) fn write(path: impl AsRef<Path>, text: &str) -> Result<()> {
     std::fs::write(&path, text).map_err(LabError::file("write", path.as_ref()))
+}
+
+/// Writes a value as JSON.
+pub(crate) fn write_json(path: impl AsRef<Path>, value: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(value);
+    write(&path, &text.map_err(|why| LabError::failed(path.as_ref().display(), why))?)
 }
 
 /// Makes a folder and those above it; the error names it.

@@ -12,8 +12,8 @@ use std::thread::{self, JoinHandle};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use crate::Result;
 use crate::node::Node;
-use crate::{LabError, Result};
 
 /// A port of a server that passes every connection on to another port of it.
 #[derive(Debug)]
@@ -41,10 +41,10 @@ impl State {
 impl Relay {
     /// Listens on a server's address and passes on to a port of its 127.0.0.1.
     pub fn start(server: &Node, port: u16, target: u16) -> Result<Self> {
-        let failed = |source| LabError::Enter { name: server.name().to_owned(), source };
+        let failed = server.enter_error();
         let address = SocketAddr::new(server.v4(), port);
-        let listener = server.inside(|| TcpListener::bind(address))?.map_err(failed)?;
-        let network = File::open(format!("/proc/{}/ns/net", server.pid().unwrap_or(0))).map_err(failed)?;
+        let listener = server.inside(|| TcpListener::bind(address))?.map_err(&failed)?;
+        let network = File::open(format!("/proc/{}/ns/net", server.pid().unwrap_or(0))).map_err(&failed)?;
         let (state, ours) = (Arc::new(State::default()), listener.try_clone().map_err(failed)?);
         let shared = Arc::clone(&state);
         let worker = thread::spawn(move || {

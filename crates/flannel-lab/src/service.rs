@@ -46,8 +46,8 @@ impl Service<'_> {
             self.machine.command("sh", before.into_iter().chain(words.iter().map(|word| &**word)));
         prepare(&mut command);
         let (log, errors) = (self.machine.open_log(self.name)?, self.machine.open_log(self.name)?);
-        let shown = program::shown(&command);
-        let failed = |why: String| LabError::Failed { command: shown.clone(), why };
+        let what = format!("`{}` failed", program::shown(&command));
+        let failed = |why: String| LabError::failed(&what, why);
         let status = command.process_group(0).stdin(Stdio::null()).stdout(log).stderr(errors).status();
         match status.map_err(|why| failed(why.to_string()))? {
             status if status.success() => Ok(()),

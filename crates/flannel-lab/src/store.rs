@@ -105,6 +105,10 @@ impl FromStr for Store {
 }
 
 impl Lab {
+    pub(crate) fn other_store(&self, wanted: &'static str) -> LabError {
+        LabError::OtherStore { lab: self.name().to_owned(), store: self.store_kind().name(), wanted }
+    }
+
     /// What tells a flanneld which store to use.
     pub(crate) fn store_args(&self) -> Vec<String> {
         match self.store_kind() {

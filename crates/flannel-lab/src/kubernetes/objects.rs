@@ -21,7 +21,7 @@ pub(super) struct PodNetworks(Vec<(IpNet, u8)>);
 impl PodNetworks {
     /// Reads the keys that Kubernetes must agree with; flanneld judges the rest.
     pub(super) fn of(net_conf: &str) -> Result<Self> {
-        let wrong = |why: String| LabError::Content { path: "net-conf.json".into(), why };
+        let wrong = |why: String| LabError::failed("net-conf.json", why);
         let text: Value = serde_json::from_str(net_conf).map_err(|why| wrong(why.to_string()))?;
         let part = |network: &str, length: &str, usual: u8| {
             let network = text[network].as_str()?.parse().ok()?;

@@ -63,7 +63,7 @@ fn in_etcd(lab: &Lab) -> anyhow::Result<Vec<LabLease>> {
         let announcement = Announcement::from_etcd(&entry.key, &entry.value)?;
         let is_at =
             |node: &&Node| announcement.public.iter().any(|(_, ip)| [node.v4(), node.v6()].contains(ip));
-        let node = lab.nodes().iter().find(is_at).map_or("-", Node::name);
+        let node = lab.nodes().iter().find(is_at).map_or("-", |node| node.name());
         Ok(LabLease::new(node.to_owned(), &subnets_from_key(&entry.key)?, &announcement))
     };
     entries.iter().map(lease).collect()
