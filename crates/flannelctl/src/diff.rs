@@ -23,23 +23,11 @@ pub const NOT_FOUND_OUT: u8 = 2;
 #[error("it cannot be said what differs")]
 pub struct NotFoundOut;
 
-/// Show what this node should have against what it has
-///
-/// One line a change that flanneld would make: + create, ~ replace, - remove. Objects of others beside ours are
-/// named after that; they are left alone, and are no difference.
-///
-/// Exit codes: 0 nothing differs, 1 something differs, 2 it could not be found out.
-#[derive(clap::Args)]
-pub struct Arguments {
-    #[command(flatten)]
-    node: NodeArguments,
-}
-
 /// Shows what differs.
-pub fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
-    let evidence = gather_settled(&arguments.node.subnet_file).context(NotFoundOut)?;
+pub fn run(node: &NodeArguments, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
+    let evidence = gather_settled(&node.subnet_file).context(NotFoundOut)?;
     let comparison = comparison(&evidence).context(NotFoundOut)?;
-    match arguments.node.output {
+    match node.output {
         Form::Json => write_json(out, &comparison.differences())?,
         Form::Text => out.write_all(text(comparison, Screen::of_stdout()).as_bytes())?,
     }

@@ -77,10 +77,11 @@ fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {
         bail!("no rules can be read: {}", listed(unseen));
     }
     let own = own_addresses()?;
-    let ends_here = own.has(*destination) && !own.has(*source);
+    let is_own = |address: IpAddr| address.is_loopback() || own.contains(&address);
+    let ends_here = is_own(*destination) && !is_own(*source);
     // A packet from elsewhere to this node ends here, before the rules about sources.
     let way = if ends_here { Way::EndsHere } else { Way::Leaves };
-    let explanation = explain_snat(&observation.tables, &packet(arguments, own.has(*destination)));
+    let explanation = explain_snat(&observation.tables, &packet(arguments, is_own(*destination)));
     Ok(Answer::new(&explanation, way, unseen))
 }
 
@@ -96,18 +97,9 @@ fn packet(arguments: &Arguments, to_host: bool) -> Packet {
     }
 }
 
-/// The addresses of this node.
-struct Own(Vec<IpAddr>);
-
-impl Own {
-    fn has(&self, address: IpAddr) -> bool {
-        address.is_loopback() || self.0.contains(&address)
-    }
-}
-
 /// Asks the kernel: who may bind to an address is another question, which `ip_nonlocal_bind` answers with all of them.
-fn own_addresses() -> anyhow::Result<Own> {
+fn own_addresses() -> anyhow::Result<Vec<IpAddr>> {
     let observation = Linux::open().and_then(|mut kernel| kernel.observe_without_rules(&Scope::default()));
     let addresses = observation.context("this node's own addresses cannot be told")?.addresses;
-    Ok(Own(addresses.iter().map(|fact| fact.address.addr()).collect()))
+    Ok(addresses.iter().map(|fact| fact.address.addr()).collect())
 }

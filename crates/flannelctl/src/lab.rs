@@ -7,6 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
+use anyhow::anyhow;
+
 /// Clusters of namespaces on this machine, to try, to break and to learn: runs flannel-lab
 #[derive(clap::Args)]
 #[command(disable_help_flag = true)]
@@ -16,28 +18,19 @@ pub struct Arguments {
     words: Vec<OsString>,
 }
 
-/// Why there is no lab.
-#[derive(Debug, thiserror::Error)]
-pub enum LabProgramError {
-    #[error(
-        "flannel-lab, which makes labs, is neither {} nor in the PATH: install it beside flannelctl (`make build` puts \
-         both into target/release), or name its folder in the PATH",
-        .0.display()
-    )]
-    NotInstalled(PathBuf),
-    #[error("cannot run {}: {cause}", program.display())]
-    NotRun { program: PathBuf, cause: io::Error },
-}
-
 /// Becomes flannel-lab; returns only if it cannot.
-pub fn run(arguments: &Arguments) -> LabProgramError {
+pub fn run(arguments: &Arguments) -> anyhow::Error {
     let name = PathBuf::from("flannel-lab");
     let beside = env::current_exe().map_or_else(|_| name.clone(), |own| own.with_file_name(&name));
     let program = if beside.is_file() { beside.clone() } else { name };
     // By this name it speaks of itself in usage and errors.
     let cause = Command::new(&program).arg0("flannelctl lab").args(&arguments.words).exec();
     match cause.kind() {
-        io::ErrorKind::NotFound => LabProgramError::NotInstalled(beside),
-        _ => LabProgramError::NotRun { program, cause },
+        io::ErrorKind::NotFound => anyhow!(
+            "flannel-lab, which makes labs, is neither {} nor in the PATH: install it beside flannelctl (`make build` \
+             puts both into target/release), or name its folder in the PATH",
+            beside.display()
+        ),
+        _ => anyhow!("cannot run {}: {cause}", program.display()),
     }
 }

@@ -19,6 +19,8 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use flannel_screen::{failure_code, write_completions};
 
+use evidence::NodeArguments;
+
 #[derive(Parser)]
 #[command(
     name = "flannelctl",
@@ -34,7 +36,13 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Status(status_text::Arguments),
-    Diff(diff::Arguments),
+    /// Show what this node should have against what it has
+    ///
+    /// One line a change that flanneld would make: + create, ~ replace, - remove. Objects of others beside ours are
+    /// named after that; they are left alone, and are no difference.
+    ///
+    /// Exit codes: 0 nothing differs, 1 something differs, 2 it could not be found out.
+    Diff(NodeArguments),
     #[command(subcommand)]
     Explain(explain::Command),
     #[command(subcommand)]
@@ -44,7 +52,8 @@ enum Command {
     #[command(subcommand)]
     Cni(cni::Command),
     Lab(lab::Arguments),
-    Version(version::Arguments),
+    /// Show the versions of flannelctl and of the flanneld on this node
+    Version(NodeArguments),
     /// Print a completion script for a shell
     Completions {
         /// The shell
@@ -64,13 +73,13 @@ fn main() -> ExitCode {
 fn run(command: Command, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     match command {
         Command::Status(arguments) => return status_text::run(&arguments, out),
-        Command::Diff(arguments) => return diff::run(&arguments, out),
+        Command::Diff(node) => return diff::run(&node, out),
         Command::Explain(command) => explain::run(&command, out)?,
         Command::Lease(command) => lease::run(&command, out)?,
         Command::Store(command) => store::run(&command, out)?,
         Command::Cni(command) => cni::run(&command, out)?,
-        Command::Lab(arguments) => return Err(lab::run(&arguments).into()),
-        Command::Version(arguments) => version::run(&arguments, out)?,
+        Command::Lab(arguments) => return Err(lab::run(&arguments)),
+        Command::Version(node) => version::run(&node, out)?,
         Command::Completions { shell } => write_completions(out, Arguments::command(), shell)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -9,13 +9,6 @@ use serde::Serialize;
 use crate::daemon;
 use crate::evidence::{EvidenceError, NodeArguments, read_report};
 
-/// Show the versions of flannelctl and of the flanneld on this node
-#[derive(clap::Args)]
-pub struct Arguments {
-    #[command(flatten)]
-    node: NodeArguments,
-}
-
 #[derive(Serialize)]
 struct Versions {
     flannelctl: &'static str,
@@ -30,10 +23,10 @@ struct Daemon {
 }
 
 /// Shows the versions.
-pub fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<()> {
-    let flanneld = daemon(&arguments.node.subnet_file)?;
+pub fn run(node: &NodeArguments, out: &mut dyn Write) -> anyhow::Result<()> {
+    let flanneld = daemon(&node.subnet_file)?;
     let versions = Versions { flannelctl: env!("CARGO_PKG_VERSION"), flanneld };
-    match arguments.node.output {
+    match node.output {
         Form::Json => write_json(out, &versions)?,
         Form::Text => out.write_all(text(&versions).as_bytes())?,
     }
