@@ -83,7 +83,7 @@ impl Node {
             !folder.join(plugin.name()).is_symlink() && !folder.join(plugin.name()).exists()
         };
         for plugin in Plugin::ALL.into_iter().filter(missing) {
-            let (program, name) = (program::find_plugins()?, folder.join(plugin.name()));
+            let (program, name) = (program::find("flannel-cni", "FLANNEL_CNI")?, folder.join(plugin.name()));
             let linked = fs::canonicalize(program).and_then(|program| symlink(program, &name));
             linked.map_err(LabError::file("create", name))?;
         }

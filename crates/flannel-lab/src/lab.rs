@@ -67,7 +67,7 @@ impl Lab {
     pub fn up(options: LabOptions) -> Result<Self> {
         check_name("lab", &options.name, LONGEST_NAME)?;
         program::check_root()?;
-        program::check_programs()?;
+        program::check_programs(&program::NEEDED)?;
         refuse_inside()?;
         if options.flanneld == Flanneld::Started {
             program::find_flanneld()?;

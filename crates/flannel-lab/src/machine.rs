@@ -3,6 +3,7 @@
 //! Takes a name and a role, gives a place to run commands in. Its /run is in memory and dies with it; what it
 //! writes to /etc, /opt and /var/lib goes to its disk, a folder of the lab, and is there after a reboot.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
 use std::os::fd::AsFd;
@@ -115,12 +116,10 @@ impl Machine {
 
     /// A command that will run inside the machine: in its network, its files and its processes. On one
     /// that is off it fails when run.
-    pub fn command<A: AsRef<str>>(&self, program: &str, arguments: impl IntoIterator<Item = A>) -> Command {
+    pub fn command<A: AsRef<OsStr>>(&self, program: &str, arguments: impl IntoIterator<Item = A>) -> Command {
         let mut command = self.nsenter();
         command.args(["--net", "--", program]);
-        arguments.into_iter().for_each(|argument| {
-            command.arg(argument.as_ref());
-        });
+        command.args(arguments);
         command
     }
 
@@ -133,7 +132,7 @@ impl Machine {
     }
 
     /// Runs a command inside the machine to its end and gives what it wrote.
-    pub fn run<A: AsRef<str>>(
+    pub fn run<A: AsRef<OsStr>>(
         &self,
         program: &str,
         arguments: impl IntoIterator<Item = A>,

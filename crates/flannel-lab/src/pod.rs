@@ -3,6 +3,7 @@
 //! Takes what flanneld wrote into subnet.env, gives addresses that can be pinged. A pod's record is in the
 //! node's /run, so it goes when the node's power goes, as the pod does.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -133,18 +134,16 @@ impl<'a> Pod<'a> {
     }
 
     /// A command that will run inside the pod: its network, and the node's files and processes.
-    pub fn command<A: AsRef<str>>(&self, program: &str, arguments: impl IntoIterator<Item = A>) -> Command {
+    pub fn command<A: AsRef<OsStr>>(&self, program: &str, arguments: impl IntoIterator<Item = A>) -> Command {
         let network = self.node.path(&format!("/run/netns/{}", self.name()));
         let mut command = self.node.nsenter();
         command.arg(format!("--net={}", network.display())).args(["--", program]);
-        arguments.into_iter().for_each(|argument| {
-            command.arg(argument.as_ref());
-        });
+        command.args(arguments);
         command
     }
 
     /// Runs a command inside the pod to its end and gives what it wrote.
-    pub fn run<A: AsRef<str>>(
+    pub fn run<A: AsRef<OsStr>>(
         &self,
         program: &str,
         arguments: impl IntoIterator<Item = A>,

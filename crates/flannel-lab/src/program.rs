@@ -11,7 +11,7 @@ use serde::Serialize;
 use crate::{LabError, Result};
 
 /// What the lab runs, and the Debian packages that hold it.
-const NEEDED: [(&str, &str); 7] = [
+pub(crate) const NEEDED: [(&str, &str); 7] = [
     ("ip", "iproute2"),
     ("bridge", "iproute2"),
     ("ping", "iputils-ping"),
@@ -40,13 +40,8 @@ pub(crate) fn command(program: &str) -> Command {
     command
 }
 
-/// Names every program that is missing, with the packages to install, before anything is made.
-pub(crate) fn check_programs() -> Result<()> {
-    check_these(&NEEDED)
-}
-
-/// The same for some programs, with their packages.
-pub(crate) fn check_these(needed: &[(&str, &str)]) -> Result<()> {
+/// Names every one of these programs that is missing, with the packages to install, before anything is made.
+pub(crate) fn check_programs(needed: &[(&str, &str)]) -> Result<()> {
     let path = search_path();
     let is_there = |program: &str| env::split_paths(&path).any(|folder| folder.join(program).is_file());
     let missing: Vec<_> = needed.iter().filter(|(program, _)| !is_there(program)).collect();
@@ -71,13 +66,8 @@ pub(crate) fn find_flanneld() -> Result<PathBuf> {
     find("flanneld", "FLANNELD")
 }
 
-/// The program that all plugins are.
-pub(crate) fn find_plugins() -> Result<PathBuf> {
-    find("flannel-cni", "FLANNEL_CNI")
-}
-
 /// A program of ours: what the variable names, else beside this program, else one folder up (tests run in `deps`).
-fn find(name: &str, variable: &str) -> Result<PathBuf> {
+pub(crate) fn find(name: &str, variable: &str) -> Result<PathBuf> {
     let missing = |looked: String| {
         let how = format!("build it with `cargo build -p {name}`, or name it in ${variable}");
         LabError::Missing(format!("no {name} found ({looked}): {how}"))

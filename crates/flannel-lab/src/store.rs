@@ -73,7 +73,7 @@ impl Store {
                 Ok(Self::Etcd { members, program, arguments })
             }
             Self::Kubernetes { programs } => {
-                program::check_these(&[("curl", "curl"), ("openssl", "openssl")])?;
+                program::check_programs(&[("curl", "curl"), ("openssl", "openssl")])?;
                 Ok(Self::Kubernetes { programs: Some(kubernetes::find_programs(programs)?) })
             }
         }

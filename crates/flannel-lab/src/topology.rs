@@ -120,11 +120,6 @@ impl Topology {
         self.racks.iter().flat_map(|rack| &rack.nodes)
     }
 
-    /// The rack that holds a node.
-    pub fn rack_of(&self, node: &str) -> Option<&Rack> {
-        self.racks.iter().find(|rack| rack.nodes.iter().any(|spec| spec.name == node))
-    }
-
     /// A server of the first rack, on which the lease store runs, beside the nodes: `store1` is the first.
     pub(crate) fn server(&self, number: u8) -> Option<(&Rack, NodeSpec)> {
         let rack = self.racks.first()?;

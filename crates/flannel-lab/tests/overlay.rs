@@ -59,7 +59,7 @@ fn direct_routing_tunnels_between_racks_alone() {
 #[test]
 fn every_fault_that_flanneld_can_repair_is_repaired() {
     let lab = up("faults", Backend::Vxlan, Families::V4);
-    for fault in Fault::ALL.into_iter().filter(|fault| fault.is_repairable()) {
+    for (fault, _) in Fault::ALL.into_iter().filter(|(fault, _)| fault.is_repairable()) {
         let broken = lab.break_node("worker1", fault, None).unwrap();
         let took = broken.wait_repaired(LIMIT).unwrap();
         println!("{fault}: {} repaired after {took:?}", broken.command());

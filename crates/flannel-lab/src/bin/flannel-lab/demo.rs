@@ -1,28 +1,26 @@
 //! The verb `demo`: flannel explained by a cluster that works, is broken, and repairs itself. Three labs in
 //! turn, one for each backend; nothing is left of them.
 
-mod cable;
 pub mod draw;
-mod inventory;
 mod overlay;
 mod plugins;
 mod repair;
 mod stage;
 mod wire;
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use flannel_lab::{Backend, Families, Interrupt, Lab, LabOptions, Topology, lab_processes, unique_name};
 
 use crate::leases::leases_of;
-use crate::terminal::Terminal;
 use overlay::first_pod;
 use stage::Stage;
 
 /// Shows everything, then takes everything down.
-pub fn run(interrupt: &Interrupt, terminal: &mut Terminal) -> anyhow::Result<()> {
+pub fn run(interrupt: &Interrupt, out: &mut dyn Write) -> anyhow::Result<()> {
     let start = Instant::now();
-    let mut stage = Stage::new(terminal, interrupt);
+    let mut stage = Stage::new(out, interrupt);
     stage.scene("The cluster")?;
     stage.say(
         "Four nodes in two racks. Each is a process with a network, files and processes of its own; cables,",
@@ -57,7 +55,7 @@ fn vxlan(stage: &mut Stage<'_>) -> anyhow::Result<String> {
     overlay::pings(stage, &lab)?;
     stage.scene("On the wire: vxlan")?;
     stage.say("The pod's whole frame travels inside a UDP packet from node to node.")?;
-    cable::show_ping(stage, &lab, "worker3")?;
+    wire::show_ping(stage, &lab, "worker3")?;
     repair::faults(stage, &lab)?;
     repair::restart(stage, &lab)?;
     repair::reboot(stage, &lab)?;
@@ -70,8 +68,8 @@ fn direct_routing(stage: &mut Stage<'_>) -> anyhow::Result<String> {
     stage.say(
         "Within a rack a plain route to the other node is enough; the tunnel is for other racks only.",
     )?;
-    cable::show_ping(stage, &lab, "worker2")?;
-    cable::show_ping(stage, &lab, "worker3")?;
+    wire::show_ping(stage, &lab, "worker2")?;
+    wire::show_ping(stage, &lab, "worker3")?;
     down(lab)
 }
 
@@ -79,7 +77,7 @@ fn host_gw(stage: &mut Stage<'_>) -> anyhow::Result<String> {
     stage.scene("On the wire: host-gw")?;
     let lab = up(stage, Backend::HostGw)?;
     stage.say("Plain routes and no tunnel at all: fastest, but only for nodes that share an Ethernet.")?;
-    cable::show_ping(stage, &lab, "worker2")?;
+    wire::show_ping(stage, &lab, "worker2")?;
     let (from, far) = (first_pod(lab.node("worker1")?)?, first_pod(lab.node("worker3")?)?.address());
     let told = match from.ping(far) {
         Ok(_) => anyhow::bail!("bug: host-gw reached {far} in another rack"),

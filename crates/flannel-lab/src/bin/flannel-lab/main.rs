@@ -5,22 +5,18 @@
 mod demo;
 mod interrupt;
 mod leases;
-mod root;
 mod tables;
-mod terminal;
 mod up;
 mod verbs;
 
 use std::env;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Parser;
 use flannel_lab::LabError;
 use flannel_screen::failure_code;
-
-use terminal::Terminal;
 
 #[derive(Parser)]
 #[command(
@@ -34,9 +30,9 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let mut terminal = Terminal::stdout();
-    let done = verbs::run(Arguments::parse().verb, &mut terminal);
-    done.and_then(|code| Ok(terminal.flush().map(|()| code)?)).unwrap_or_else(|error| {
+    let mut out = io::stdout();
+    let done = verbs::run(Arguments::parse().verb, &mut out);
+    done.and_then(|code| Ok(out.flush().map(|()| code)?)).unwrap_or_else(|error| {
         let is_interrupted = matches!(error.downcast_ref(), Some(LabError::Interrupted));
         failure_code(&program(), &error, if is_interrupted { 130 } else { 1 })
     })

@@ -5,18 +5,26 @@ use std::net::IpAddr;
 use std::thread;
 use std::time::Duration;
 
-use comfy_table::{Cell, Table};
+use comfy_table::{Cell, Table, presets};
 use flannel_lab::{Lab, LabError, Node, Pod};
 
 use crate::leases::{LabLease, leases_of};
-use crate::terminal::Terminal;
-use flannel_screen::{Ink, cell};
+use flannel_screen::{Ink, Screen, cell};
+
+/// A table with borders.
+fn bordered<T: ToString>(header: impl IntoIterator<Item = T>) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_FULL_CONDENSED);
+    table.set_header(header.into_iter().map(|cell| cell.to_string()));
+    Screen::of_stdout().style(&mut table);
+    table
+}
 
 /// Every node with its state, its lease and its pods.
-pub fn status(lab: &Lab, terminal: &Terminal) -> anyhow::Result<Table> {
+pub fn status(lab: &Lab) -> anyhow::Result<Table> {
     let leases: BTreeMap<_, _> =
         leases_of(lab)?.into_iter().map(|lease| (lease.node.clone(), lease)).collect();
-    let mut table = terminal.table(["node", "rack", "address", "pid", "flanneld", "pod subnet", "pods"]);
+    let mut table = bordered(["node", "rack", "address", "pid", "flanneld", "pod subnet", "pods"]);
     for node in lab.nodes() {
         let pid = node.pid().map_or_else(|| cell(Ink::Bad, "off"), Cell::new);
         let subnets = leases.get(node.name()).map_or_else(|| "no lease".to_owned(), LabLease::subnets_shown);
@@ -50,8 +58,8 @@ fn pods_of(node: &Node) -> String {
 }
 
 /// Who holds which subnet, and how it is reached.
-pub fn leases(leases: &[LabLease], terminal: &Terminal) -> Table {
-    let mut table = terminal.table(["node", "reached at", "pod subnet", "MAC of its tunnel"]);
+pub fn leases(leases: &[LabLease]) -> Table {
+    let mut table = bordered(["node", "reached at", "pod subnet", "MAC of its tunnel"]);
     for lease in leases {
         let vtep = lease.vtep.map_or_else(|| "none".to_owned(), |mac| mac.to_string());
         table.add_row([&lease.node, &lease.public, &lease.subnets_shown(), &vtep]);
@@ -60,13 +68,13 @@ pub fn leases(leases: &[LabLease], terminal: &Terminal) -> Table {
 }
 
 /// A ping from every pod to every address of every pod, and how many had no answer.
-pub fn pings(lab: &Lab, terminal: &Terminal) -> Result<(Table, usize), LabError> {
+pub fn pings(lab: &Lab) -> Result<(Table, usize), LabError> {
     let pods = lab.pods()?;
     let addresses: Vec<_> = pods.iter().flat_map(|pod| pod.addresses()).collect();
     let shown = |pod: &Pod<'_>| format!("{}/{}", pod.node().name(), pod.name());
     let columns =
         pods.iter().flat_map(|pod| pod.addresses().map(|address| format!("{}\n{address}", shown(pod))));
-    let mut table = terminal.table(std::iter::once("from \\ to".to_owned()).chain(columns));
+    let mut table = bordered(std::iter::once("from \\ to".to_owned()).chain(columns));
     let mut lost = 0;
     for (from, answers) in pods.iter().zip(all_pings(&pods, &addresses)) {
         lost += answers.iter().filter(|answer| answer.is_none()).count();

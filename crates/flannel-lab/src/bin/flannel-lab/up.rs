@@ -10,9 +10,8 @@ use flannel_lab::{Backend, Families, Flanneld, Interrupt, Lab, LabOptions, Store
 
 use crate::demo::draw;
 use crate::tables;
-use crate::terminal::Terminal;
 use crate::verbs::{Name, name_option};
-use flannel_screen::Ink;
+use flannel_screen::{Ink, Screen};
 
 #[derive(Args)]
 pub struct UpArguments {
@@ -52,14 +51,14 @@ pub struct UpArguments {
 
 impl UpArguments {
     /// Brings the lab up and leaves it there.
-    pub fn run(self, interrupt: &Interrupt, terminal: &mut Terminal) -> anyhow::Result<()> {
+    pub fn run(self, interrupt: &Interrupt, out: &mut dyn Write) -> anyhow::Result<()> {
         let start = Instant::now();
         let runs_flanneld = !self.no_flanneld;
         let lab = Lab::up(self.options(interrupt)?)?;
-        writeln!(terminal, "{}", draw::picture(lab.topology()))?;
+        writeln!(out, "{}", draw::picture(lab.topology()))?;
         for server in lab.servers() {
             writeln!(
-                terminal,
+                out,
                 "{} of the lease store: {} {}",
                 lab.store_kind().name(),
                 server.name(),
@@ -67,15 +66,15 @@ impl UpArguments {
             )?;
         }
         if runs_flanneld {
-            writeln!(terminal, "{}", tables::status(&lab, terminal)?)?;
+            writeln!(out, "{}", tables::status(&lab)?)?;
         }
         let up = format!("lab {} is up after {:.1} s", lab.name(), start.elapsed().as_secs_f32());
-        writeln!(terminal, "{}", terminal.paint(Ink::Good, &up))?;
+        writeln!(out, "{}", Screen::of_stdout().paint(Ink::Good, &up))?;
         let name = name_option(lab.name());
-        writeln!(terminal, "try   flannelctl lab ping{name}")?;
-        writeln!(terminal, "      flannelctl lab break{name} worker1 link")?;
-        writeln!(terminal, "      flannelctl lab exec{name} worker1 ip route")?;
-        writeln!(terminal, "end   flannelctl lab down{name}")?;
+        writeln!(out, "try   flannelctl lab ping{name}")?;
+        writeln!(out, "      flannelctl lab break{name} worker1 link")?;
+        writeln!(out, "      flannelctl lab exec{name} worker1 ip route")?;
+        writeln!(out, "end   flannelctl lab down{name}")?;
         interrupt.check()?;
         lab.keep();
         Ok(())

@@ -1,22 +1,25 @@
 //! The verbs of a lab, from words on the command line to calls of the library.
 
+use std::env;
 use std::io::Write;
 use std::os::unix::process::CommandExt;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{Args, CommandFactory, Subcommand};
 use flannel_lab::{Fault, Lab, LabError};
-use flannel_screen::{Ink, write_completions};
+use flannel_screen::{Ink, Screen, write_completions};
 
-use crate::terminal::Terminal;
-use crate::{Arguments, demo, interrupt, root, tables, up};
+use crate::{Arguments, demo, interrupt, tables, up};
 
 /// How long flanneld may take to repair something, before we say that it does not.
 const REPAIR_LIMIT: Duration = Duration::from_secs(30);
 /// How long a node may take to be ready after a reboot.
 const HEAL_LIMIT: Duration = Duration::from_secs(30);
+
+/// What the lab takes from the environment, which sudo would drop.
+const KEPT: [&str; 3] = ["FLANNELD", "FLANNEL_LAB_DIR", "NO_COLOR"];
 
 #[derive(Args)]
 pub struct Name {
@@ -93,27 +96,38 @@ pub enum Verb {
 }
 
 /// Runs one verb. All that touch a lab need root, which sudo is asked for.
-pub fn run(verb: Verb, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+pub fn run(verb: Verb, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     if !matches!(verb, Verb::Completions { .. }) {
-        root::ensure()?;
+        ensure_root()?;
     }
     match verb {
-        Verb::Up(up) => until_stopped(|interrupt| up.run(interrupt, terminal))?,
-        Verb::Down { all: true, .. } => down_all(terminal)?,
-        Verb::Down { lab, .. } => down(&lab.name, terminal)?,
-        Verb::List => Lab::names().iter().try_for_each(|name| writeln!(terminal, "{name}"))?,
-        Verb::Status(lab) => writeln!(terminal, "{}", tables::status(&Lab::open(&lab.name)?, terminal)?)?,
+        Verb::Up(up) => until_stopped(|interrupt| up.run(interrupt, out))?,
+        Verb::Down { all: true, .. } => down_all(out)?,
+        Verb::Down { lab, .. } => down(&lab.name, out)?,
+        Verb::List => Lab::names().iter().try_for_each(|name| writeln!(out, "{name}"))?,
+        Verb::Status(lab) => writeln!(out, "{}", tables::status(&Lab::open(&lab.name)?)?)?,
         Verb::Exec { lab, pod, machine, command } => exec(&lab.name, &machine, pod.as_deref(), &command)?,
-        Verb::Ping(lab) => return ping(&lab.name, terminal),
+        Verb::Ping(lab) => return ping(&lab.name, out),
         Verb::Break { lab, node, fault, peer } => {
-            break_node(&Lab::open(&lab.name)?, &node, fault, peer.as_deref(), terminal)?;
+            break_node(&Lab::open(&lab.name)?, &node, fault, peer.as_deref(), out)?;
         }
-        Verb::Heal { lab, node } => heal(&lab.name, &node, terminal)?,
-        Verb::Log { lab, node } => write!(terminal, "{}", Lab::open(&lab.name)?.node(&node)?.log())?,
-        Verb::Demo => until_stopped(|interrupt| demo::run(interrupt, terminal))?,
-        Verb::Completions { shell } => write_completions(terminal, Arguments::command(), shell)?,
+        Verb::Heal { lab, node } => heal(&lab.name, &node, out)?,
+        Verb::Log { lab, node } => write!(out, "{}", Lab::open(&lab.name)?.node(&node)?.log())?,
+        Verb::Demo => until_stopped(|interrupt| demo::run(interrupt, out))?,
+        Verb::Completions { shell } => write_completions(out, Arguments::command(), shell)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns if we are root; otherwise becomes root by sudo with the same words, or says that it could not.
+fn ensure_root() -> anyhow::Result<()> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let own = env::current_exe().context("cannot find this program")?;
+    let kept = KEPT.iter().filter_map(|name| Some(format!("{name}={}", env::var(name).ok()?)));
+    let error = Command::new("sudo").args(kept).arg(own).args(env::args_os().skip(1)).exec();
+    Err(error).context("a lab is made of namespaces, which only root may create, and sudo cannot be run")
 }
 
 /// Runs with signals as an interrupt. A signal also ends the programs that run at that moment: their errors
@@ -130,16 +144,16 @@ pub fn name_option(name: &str) -> String {
     if name == "default" { String::new() } else { format!(" --name {name}") }
 }
 
-fn down(name: &str, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn down(name: &str, out: &mut dyn Write) -> anyhow::Result<()> {
     Lab::remove(name)?;
-    Ok(writeln!(terminal, "lab {name} is down")?)
+    Ok(writeln!(out, "lab {name} is down")?)
 }
 
 /// Goes on after a failure and tells all.
-fn down_all(terminal: &mut Terminal) -> anyhow::Result<()> {
+fn down_all(out: &mut dyn Write) -> anyhow::Result<()> {
     let failures: Vec<_> = Lab::names()
         .iter()
-        .filter_map(|name| down(name, terminal).err().map(|why| format!("{name}: {why}")))
+        .filter_map(|name| down(name, out).err().map(|why| format!("{name}: {why}")))
         .collect();
     if failures.is_empty() { Ok(()) } else { bail!("labs that are not down: {}", failures.join("; ")) }
 }
@@ -165,14 +179,14 @@ fn exec(name: &str, machine: &str, pod: Option<&str>, command: &[String]) -> any
     Err(error).context("cannot run nsenter")
 }
 
-fn ping(name: &str, terminal: &mut Terminal) -> anyhow::Result<ExitCode> {
+fn ping(name: &str, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let lab = Lab::open(name)?;
-    let (table, lost) = tables::pings(&lab, terminal)?;
-    writeln!(terminal, "{table}")?;
+    let (table, lost) = tables::pings(&lab)?;
+    writeln!(out, "{table}")?;
     if lost == 0 {
         return Ok(ExitCode::SUCCESS);
     }
-    writeln!(terminal, "{}", terminal.paint(Ink::Bad, &format!("{lost} without an answer")))?;
+    writeln!(out, "{}", Screen::of_stdout().paint(Ink::Bad, &format!("{lost} without an answer")))?;
     Ok(ExitCode::FAILURE)
 }
 
@@ -181,23 +195,23 @@ fn break_node(
     node: &str,
     fault: Fault,
     peer: Option<&str>,
-    terminal: &mut Terminal,
+    out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let broken = lab.break_node(node, fault, peer)?;
-    writeln!(terminal, "{node}: {}", terminal.paint(Ink::Bad, broken.command()))?;
+    writeln!(out, "{node}: {}", Screen::of_stdout().paint(Ink::Bad, broken.command()))?;
     if !fault.is_repairable() {
         let name = name_option(lab.name());
-        return Ok(writeln!(terminal, "No daemon can repair that: flannelctl lab heal{name} {node}")?);
+        return Ok(writeln!(out, "No daemon can repair that: flannelctl lab heal{name} {node}")?);
     }
     let took = broken.wait_repaired(REPAIR_LIMIT)?;
     let told = format!("repaired by flanneld after {} ms", took.as_millis());
-    Ok(writeln!(terminal, "{}", terminal.paint(Ink::Good, &told))?)
+    Ok(writeln!(out, "{}", Screen::of_stdout().paint(Ink::Good, &told))?)
 }
 
-fn heal(name: &str, node: &str, terminal: &mut Terminal) -> anyhow::Result<()> {
+fn heal(name: &str, node: &str, out: &mut dyn Write) -> anyhow::Result<()> {
     let done = Lab::open(name)?.heal(node, HEAL_LIMIT)?;
     if done.is_empty() {
-        return Ok(writeln!(terminal, "{node}: nothing to heal")?);
+        return Ok(writeln!(out, "{node}: nothing to heal")?);
     }
-    done.iter().try_for_each(|step| writeln!(terminal, "{node}: {step}")).map_err(Into::into)
+    done.iter().try_for_each(|step| writeln!(out, "{node}: {step}")).map_err(Into::into)
 }

@@ -3,33 +3,31 @@
 use std::io::{self, Write};
 
 use flannel_lab::Interrupt;
-
-use crate::terminal::Terminal;
-use flannel_screen::Ink;
+use flannel_screen::{Ink, Screen};
 
 /// Where the demo is shown.
 pub struct Stage<'a> {
-    terminal: &'a mut Terminal,
+    out: &'a mut dyn Write,
     pub interrupt: Interrupt,
     scene: u32,
 }
 
 impl<'a> Stage<'a> {
-    pub fn new(terminal: &'a mut Terminal, interrupt: &Interrupt) -> Self {
-        Self { terminal, interrupt: interrupt.clone(), scene: 0 }
+    pub fn new(out: &'a mut dyn Write, interrupt: &Interrupt) -> Self {
+        Self { out, interrupt: interrupt.clone(), scene: 0 }
     }
 
     /// Begins a scene, unless somebody wants to stop.
     pub fn scene(&mut self, title: &str) -> anyhow::Result<()> {
         self.interrupt.check()?;
         self.scene += 1;
-        let title = self.terminal.paint(Ink::Title, &format!("── {}. {title} ──", self.scene));
-        Ok(writeln!(self.terminal, "\n{title}")?)
+        let title = self.paint(Ink::Title, &format!("── {}. {title} ──", self.scene));
+        Ok(writeln!(self.out, "\n{title}")?)
     }
 
     /// Says something to the reader.
     pub fn say(&mut self, text: &str) -> io::Result<()> {
-        writeln!(self.terminal, "{text}")
+        writeln!(self.out, "{text}")
     }
 
     /// Shows something that is as it should be.
@@ -44,13 +42,8 @@ impl<'a> Stage<'a> {
         self.say(&text)
     }
 
-    /// Where it is shown.
-    pub fn terminal(&self) -> &Terminal {
-        self.terminal
-    }
-
     /// The text in its tone.
     pub fn paint(&self, tone: Ink, text: &str) -> String {
-        self.terminal.paint(tone, text)
+        Screen::of_stdout().paint(tone, text)
     }
 }

@@ -1,24 +1,64 @@
-//! Explains a captured packet, header by header, in the names of the lab. Layers and names in, lines out.
+//! Scenes with a packet on the wire: one ping from worker1's pod, caught on worker1's cable and explained, header by
+//! header, in the names of the lab.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use flannel_lab::Lab;
-use flannel_lab::packet::{Echo, Layer};
+use flannel_lab::packet::{Echo, Layer, decode};
+use flannel_lab::{Capture, Lab, PING};
 use flannel_plan::mac::Mac;
+use flannel_screen::Ink;
 
-use crate::leases::LabLease;
+use super::overlay::{PING_LIMIT, first_pod};
+use super::stage::Stage;
+use crate::leases::{LabLease, leases_of};
+
+/// Lets worker1's pod ping a pod of another node and shows the packet between them.
+pub fn show_ping(stage: &mut Stage<'_>, lab: &Lab, to: &str) -> anyhow::Result<()> {
+    let worker1 = lab.node("worker1")?;
+    let (from, target) = (first_pod(worker1)?, first_pod(lab.node(to)?)?);
+    let capture = Capture::start(worker1.switch(), "worker1", PING, PING_LIMIT)?;
+    from.wait_ping(target.address(), PING_LIMIT)?;
+    let frame = capture.frame()?;
+    let layers = decode(&frame)?;
+    stage.say(&format!("\nworker1 → {to}, caught on worker1's cable, {} bytes:", frame.len()))?;
+    let names = Names::of(lab, &leases_of(lab)?)?;
+    for line in explain(&layers, &names) {
+        let edge = if line.is_outer { stage.paint(Ink::Key, "┃ outer") } else { "│ pod's".to_owned() };
+        stage.say(&format!("  {edge}  {:8}  {:41}  {}", line.kind, line.fields, line.words))?;
+    }
+    conclude(stage, &layers, worker1.rack() == lab.node(to)?.rack())
+}
+
+fn conclude(stage: &mut Stage<'_>, layers: &[Layer], is_same_rack: bool) -> anyhow::Result<()> {
+    let tunnel = overhead(layers);
+    if tunnel == 0 {
+        let told =
+            "  No outer header: the pods' own addresses are on the wire, and nothing is added to the packet.";
+        return Ok(stage.good(told)?);
+    }
+    stage.good(&format!(
+        "  The outer header costs {tunnel} bytes: of 1500, {} are left for pods (FLANNEL_MTU).",
+        1500 - tunnel
+    ))?;
+    let told = if is_same_rack {
+        "  The network between the nodes sees only nodes that send UDP to each other."
+    } else {
+        "  Routers on the way see only nodes that send UDP to each other: they need not know any pod."
+    };
+    Ok(stage.good(told)?)
+}
 
 /// Who is who in a lab.
 #[derive(Clone, Debug, Default)]
-pub struct Names {
+struct Names {
     cards: BTreeMap<Mac, String>,
     hosts: BTreeMap<IpAddr, String>,
 }
 
 impl Names {
     /// The names of all that can be seen on the wires of a lab.
-    pub fn of(lab: &Lab, leases: &[LabLease]) -> anyhow::Result<Self> {
+    fn of(lab: &Lab, leases: &[LabLease]) -> anyhow::Result<Self> {
         let mut names = Self::default();
         for rack in &lab.topology().racks {
             names.cards.insert(rack.gateway_mac(), format!("router {}", rack.leaf));
@@ -49,24 +89,24 @@ impl Names {
 
 /// One header in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HeaderShown {
+struct HeaderShown {
     /// Whether it belongs to the tunnel.
-    pub is_outer: bool,
-    pub kind: &'static str,
-    pub fields: String,
+    is_outer: bool,
+    kind: &'static str,
+    fields: String,
     /// What they mean.
-    pub words: String,
+    words: String,
 }
 
 /// A packet in words, outermost header first.
-pub fn explain(layers: &[Layer], names: &Names) -> Vec<HeaderShown> {
+fn explain(layers: &[Layer], names: &Names) -> Vec<HeaderShown> {
     let tunnel = layers.iter().position(|layer| matches!(layer, Layer::Vxlan { .. }));
     let outer = tunnel.map_or(0, |index| index + 1);
     layers.iter().enumerate().map(|(index, layer)| line(layer, index < outer, names)).collect()
 }
 
 /// The bytes that the tunnel adds to each packet.
-pub fn overhead(layers: &[Layer]) -> usize {
+fn overhead(layers: &[Layer]) -> usize {
     let tunnel = layers.iter().position(|layer| matches!(layer, Layer::Vxlan { .. }));
     tunnel.map_or(0, |index| layers.iter().take(index + 1).map(Layer::size).sum())
 }
