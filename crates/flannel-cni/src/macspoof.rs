@@ -3,6 +3,8 @@
 //!
 //! The chains, rules and comments are those of Go's plugin; ours name their network as well, in a tag.
 
+use std::collections::BTreeSet;
+
 use flannel_kernel::firewall::nft::{Listed, Nft, NftError, Table, TableFamily, Transaction};
 use flannel_plan::mac::Mac;
 use flannel_plan::rules::chain::{Chain, ChainType, Hook};
@@ -110,15 +112,13 @@ fn leftovers(
     chains: &[&str],
 ) -> Result<Transaction, NftError> {
     let mut steps = Transaction::default();
-    let mut chains: Vec<String> = chains.iter().map(|chain| (*chain).to_owned()).collect();
+    let mut chains: BTreeSet<String> = chains.iter().map(|chain| (*chain).to_owned()).collect();
     for listed in nft.rules(TABLE, PREROUTING)?.iter().filter(|listed| is_meant(listed)) {
         steps.push(TABLE, listed.deletion());
         if let Some(chain) = listed.rule.target().filter(|chain| chain.starts_with(INTERFACE_CHAIN)) {
             chains.extend([chain.to_owned(), format!("{chain}-mac")]);
         }
     }
-    chains.sort_unstable();
-    chains.dedup();
     let mut present = Vec::new();
     for chain in chains {
         if nft.has_chain(TABLE, &chain)? {

@@ -112,9 +112,7 @@ fn unreadable(error: CniError) -> CniError {
 }
 
 /// Forgets UDP flows to these ports: they would go on as before the rules. It works without, only later.
-fn forget(mut ports: Vec<u16>) {
-    ports.sort_unstable();
-    ports.dedup();
+fn forget(ports: Vec<u16>) {
     let _ = conntrack::forget_udp(&ports);
 }
 

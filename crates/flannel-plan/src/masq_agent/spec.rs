@@ -114,7 +114,7 @@ impl AgentSpec {
     fn chance(&self, part: u32, of: u32) -> Match {
         match self.system {
             System::Nftables => Match::Chance { part, of },
-            _ => Match::chance_of_iptables(f64::from(part) / f64::from(of)),
+            _ => Match::chance_of_iptables(part.into(), of.into()),
         }
     }
 }

@@ -289,15 +289,10 @@ impl Match {
         Self::Destination(Is::Equal, network.into())
     }
 
-    /// Part of the packets, as iptables keeps it: in parts of 2³¹.
-    pub fn chance_of_iptables(chance: f64) -> Self {
-        let of = 1 << 31;
-        #[allow(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "the cast stops at the limits"
-        )]
-        Self::Chance { part: (chance * f64::from(of)).round() as u32, of }
+    /// So many packets of so many, as iptables keeps it: in parts of 2³¹.
+    pub fn chance_of_iptables(part: u64, of: u64) -> Self {
+        let parts = (u128::from(part) << 32) / u128::from(of.max(1));
+        Self::Chance { part: u32::try_from(parts.div_ceil(2)).unwrap_or(1 << 31), of: 1 << 31 }
     }
 
     /// The packet goes to this port of a protocol.

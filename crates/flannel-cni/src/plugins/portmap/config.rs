@@ -34,11 +34,12 @@ pub(super) struct Transport {
 
 impl Transport {
     pub(super) const UDP: Self = Self { name: "udp", protocol: UDP };
-    const ALL: [Self; 5] = [
+    /// All of them, in the order of their names.
+    pub(super) const ALL: [Self; 5] = [
+        Self { name: "dccp", protocol: 33 },
+        Self { name: "sctp", protocol: SCTP },
         Self { name: "tcp", protocol: TCP },
         Self::UDP,
-        Self { name: "sctp", protocol: SCTP },
-        Self { name: "dccp", protocol: 33 },
         Self { name: "udplite", protocol: 136 },
     ];
 

@@ -257,11 +257,17 @@ fn known_module(name: &str, options: &[&str]) -> Option<Match> {
             let ranges = ports::ranges(&list.replace(':', "-")).ok()?;
             Some(Match::DestinationPorts(is, ranges.into()))
         }
-        ("statistic", ["--mode", "random", "--probability", chance]) if is == Is::Equal => {
-            chance.parse().ok().map(Match::chance_of_iptables)
-        }
+        ("statistic", ["--mode", "random", "--probability", chance]) if is == Is::Equal => chance_of(chance),
         _ => None,
     }
+}
+
+/// A probability in digits behind a point; numbers with a point of their own would weigh in the CNI program.
+fn chance_of(text: &str) -> Option<Match> {
+    let (whole, digits) = text.split_once('.').unwrap_or((text, ""));
+    let of = 10_u64.checked_pow(u32::try_from(digits.len()).ok()?)?;
+    let part = format!("{whole}{digits}").parse().ok().filter(|part| *part <= of)?;
+    Some(Match::chance_of_iptables(part, of))
 }
 
 /// A value and a mask with a slash between; every bit counts if there is no mask.

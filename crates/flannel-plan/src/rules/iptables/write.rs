@@ -10,12 +10,16 @@ use crate::rules::{Action, Is, Match, Rule, SetMark, Side, SourcePorts};
 
 /// What stands behind the chain in a line of `iptables-save`.
 pub fn text(rule: &Rule) -> String {
-    let (mut options, modules): (Vec<_>, Vec<_>) = rule.matches.iter().partition(|it| rank(it).is_some());
-    options.sort_by_key(|it| rank(it));
+    let mut words = Vec::new();
+    // Rank by rank: sorting would weigh in the CNI program.
+    for place in [Some(0), Some(1), Some(2), Some(3), Some(4), None] {
+        let of_rank = rule.matches.iter().filter(|it| rank(it) == place);
+        words.extend(of_rank.filter_map(|it| one(rule, it)));
+    }
     let said = rule.matches.contains(&Match::Comment);
-    let last = (!said).then_some(&Match::Comment);
-    let parts = options.into_iter().chain(modules).chain(last).filter_map(|it| one(rule, it));
-    parts.chain(target(rule)).collect::<Vec<_>>().join(" ")
+    words.extend((!said).then(|| one(rule, &Match::Comment)).flatten());
+    words.extend(target(rule));
+    words.join(" ")
 }
 
 /// Addresses, devices and the protocol are not part of any module, and stand first.
@@ -51,14 +55,21 @@ fn one(rule: &Rule, it: &Match) -> Option<String> {
         Match::DestinationLocal(is) => format!("-m addrtype {}--dst-type LOCAL", not(*is)),
         Match::Vxlan(family, vni) => format!("-m u32 --u32 {}", quoted(&vxlan(*family, *vni))),
         Match::Chance { part, of } => {
-            let chance = f64::from(*part) / f64::from(*of);
-            format!("-m statistic --mode random --probability {chance:.11}")
+            format!("-m statistic --mode random --probability {}", probability(*part, *of))
         }
         Match::Comment => format!("-m comment --comment {}", quoted(rule.comment.as_ref()?)),
         Match::Expression(expression) => expression.label.to_string(),
         Match::Other(text) => text.to_string(),
         Match::Family(..) | Match::Counter => return None,
     })
+}
+
+/// Eleven digits behind the point; what lies in the middle of two goes to the even one, as C prints it.
+fn probability(part: u32, of: u32) -> String {
+    let (part, of) = (u128::from(part) * 100_000_000_000, u128::from(of.max(1)));
+    let (digits, rest) = (part / of, 2 * (part % of));
+    let digits = digits + u128::from(rest > of || rest == of && digits % 2 == 1);
+    format!("{}.{:011}", digits / 100_000_000_000, digits % 100_000_000_000)
 }
 
 fn side_name(side: Side) -> &'static str {

@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 use crate::error::CniError;
 use crate::firewall::names;
-use crate::plugins::portmap::config::{Config, Mapping, MarkedBy, localhost};
+use crate::plugins::portmap::config::{Config, Mapping, MarkedBy, Transport, localhost};
 use crate::request::Request;
 
 /// What every packet for this host goes through.
@@ -84,8 +84,10 @@ impl Plan {
         let is_jump = |edit: &Edit| matches!(edit, Edit::AppendRule(chain, _) if &**chain == DNAT);
         edits.extend(self.own_edits().into_iter().filter(|edit| !(stands && is_jump(edit))));
         // A script names chains before it has rules in them.
-        edits.sort_by_key(|edit| !matches!(edit, Edit::AddChain(_) | Edit::RenewChain(_)));
-        edits
+        let (mut chains, rules): (Vec<_>, Vec<_>) =
+            edits.into_iter().partition(|edit| matches!(edit, Edit::AddChain(_) | Edit::RenewChain(_)));
+        chains.extend(rules);
+        chains
     }
 }
 
@@ -157,11 +159,8 @@ fn jumps(request: &Request, config: &Config, family: Family, chain: &str) -> Vec
     let comment = comment(&request.network, &request.container_id);
     let conditions: Vec<_> = config.conditions(family).iter().map(|word| iptables::quoted(word)).collect();
     let conditions = (!conditions.is_empty()).then(|| Match::Other(conditions.join(" ").into()));
-    let mut transports: Vec<_> = config.mappings.iter().map(|mapping| mapping.transport).collect();
-    transports.sort_unstable_by_key(|transport| transport.name);
-    transports.dedup();
     let mut jumps = Vec::new();
-    for transport in transports {
+    for transport in Transport::ALL {
         let of_transport = config.mappings.iter().filter(|mapping| mapping.transport == transport);
         let ports: Vec<_> = of_transport
             .map(|mapping| PortRange { first: mapping.host_port, last: mapping.host_port })
