@@ -118,8 +118,8 @@ impl Node {
         Ok(())
     }
 
-    fn cannot(&self, act: &'static str, pod: &str, source: RuntimeError) -> LabError {
-        LabError::Attach { act, pod: pod.to_owned(), node: self.name().to_owned(), source: Box::new(source) }
+    fn cannot(&self, act: &str, pod: &str, source: RuntimeError) -> LabError {
+        LabError::System { what: format!("{act} {pod} on {}", self.name()), source: source.into() }
     }
 }
 

@@ -28,15 +28,8 @@ impl Capture {
     pub fn start(machine: &Machine, port: &str, filter: &str, limit: Duration) -> Result<Self> {
         let what = format!("a packet on {} of {}", port, machine.name());
         let mut command = program::command("timeout");
-        command.args([
-            "--foreground",
-            &limit.as_secs().max(1).to_string(),
-            "tcpdump",
-            "-i",
-            port,
-            "-n",
-            "-U",
-        ]);
+        command.args(["--foreground", &limit.as_secs().max(1).to_string()]);
+        command.args(["tcpdump", "-i", port, "-n", "-U"]);
         command.args(["--immediate-mode", "-c", "1", "-Z", "root", "-w", "-", filter]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let failed = |why: String| LabError::failed("`tcpdump` failed", why);

@@ -1,10 +1,11 @@
 //! What can go wrong in a lab, with the object, the cause and the way out in words.
 
+use std::error::Error;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use flannel_cni::runtime::{LoadError, RuntimeError};
+use flannel_cni::runtime::LoadError;
 
 /// Why the lab could not do something.
 #[derive(Debug, thiserror::Error)]
@@ -12,7 +13,7 @@ pub enum LabError {
     /// Namespaces need root.
     #[error("a lab is made of namespaces, which only root may create: run it with sudo")]
     NotRoot,
-    /// Programs that the lab runs are not there, and how to get them.
+    /// Something that is needed is not there, and where it is or how to get it.
     #[error("{0}")]
     Missing(String),
     /// A name that is not made of small letters, digits and dashes.
@@ -38,16 +39,6 @@ pub enum LabError {
     /// An etcd of too few or too many members.
     #[error("no etcd of {0} members: 1, 3 or 5 make sense")]
     Members(usize),
-    /// The lab has another store.
-    #[error("lab {lab} keeps its leases in {store}, not in {wanted}")]
-    OtherStore {
-        /// The lab.
-        lab: String,
-        /// The store that it has.
-        store: &'static str,
-        /// The one that was asked for.
-        wanted: &'static str,
-    },
     /// The name is in use.
     #[error("lab {0} is there already: take it down with `flannelctl lab down --name {0}`")]
     Exists(String),
@@ -68,29 +59,17 @@ pub enum LabError {
         /// Why, in words of whoever knows.
         why: String,
     },
-    /// The system does not do something with a file or a namespace.
+    /// The system or a plugin does not do something.
     #[error("cannot {what}: {source}")]
     System {
         /// What was tried.
         what: String,
-        /// What the system says.
-        source: io::Error,
+        /// What it says.
+        source: Box<dyn Error + Send + Sync>,
     },
     /// The configurations of the node's networks are wrong.
     #[error(transparent)]
     Network(#[from] LoadError),
-    /// The plugins could not do it.
-    #[error("cannot {act} {pod} on {node}: {source}")]
-    Attach {
-        /// What was tried.
-        act: &'static str,
-        /// The pod.
-        pod: String,
-        /// Its node.
-        node: String,
-        /// What the plugins say.
-        source: Box<RuntimeError>,
-    },
     /// The daemon ended by itself.
     #[error("flanneld on {node} has ended; its last words:\n{log}")]
     FlanneldEnded {
@@ -132,6 +111,6 @@ impl LabError {
     /// Turns an I/O error into one that names the file.
     pub(crate) fn file(act: &str, path: impl AsRef<Path>) -> impl FnOnce(io::Error) -> Self {
         let what = format!("{act} {}", path.as_ref().display());
-        move |source| Self::System { what, source }
+        move |source| Self::System { what, source: source.into() }
     }
 }

@@ -223,7 +223,7 @@ impl Node {
             || target.device.as_deref().ok_or_else(|| self.unbreakable("its backend has no tunnel device"));
         Ok(match fault {
             Fault::Route => format!("ip route del {subnet}"),
-            Fault::WrongRoute => format!("ip route replace {subnet} via {}", self.gateway()),
+            Fault::WrongRoute => format!("ip route replace {subnet} via {}", self.rack.gateway()),
             Fault::Fdb => {
                 format!("bridge fdb del {} dev {} self", self.peer_mac(subnet, device()?)?, device()?)
             }

@@ -40,11 +40,8 @@ impl Node {
         arguments: impl IntoIterator<Item = A>,
     ) -> Result<()> {
         let own = arguments.into_iter().map(|argument| argument.as_ref().to_owned());
-        self.start_words(
-            service,
-            daemon,
-            self.store_args.iter().chain(&self.flanneld_args).cloned().chain(own),
-        )
+        let of_lab = self.store_args.iter().chain(&self.flanneld_args).cloned();
+        self.start_words(service, daemon, of_lab.chain(own))
     }
 
     /// Starts flanneld on another store than the lab's, which the arguments tell.

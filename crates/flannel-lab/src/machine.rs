@@ -158,7 +158,7 @@ impl Machine {
     /// The network of the machine cannot be used.
     pub(crate) fn enter_error(&self) -> impl Fn(io::Error) -> LabError {
         let what = format!("enter the network of {}", self.name);
-        move |source| LabError::System { what: what.clone(), source }
+        move |source| LabError::System { what: what.clone(), source: source.into() }
     }
 
     /// Runs a program of the host in the machine's network to its end: words are separated by spaces.

@@ -17,7 +17,7 @@ use crate::{LabError, Result, http, process, wiring};
 pub struct Node {
     pub(crate) machine: Machine,
     spec: NodeSpec,
-    rack: Rack,
+    pub(crate) rack: Rack,
     /// The namespace where the other end of its cable is.
     switch: Arc<Machine>,
     /// What tells a flanneld which store the lab has.
@@ -84,11 +84,6 @@ impl Node {
     pub fn ping(&self, to: IpAddr) -> Result<std::time::Duration> {
         self.require_pid()?;
         crate::pod::ping(self.name(), self.command("ping", crate::pod::ping_words(to)), to)
-    }
-
-    /// The leaf's IPv4 address in its rack.
-    pub(crate) fn gateway(&self) -> IpAddr {
-        self.rack.gateway()
     }
 
     /// Cuts the power: all its processes, namespaces and its /run are gone at once; its disk stays.

@@ -105,8 +105,9 @@ impl FromStr for Store {
 }
 
 impl Lab {
-    pub(crate) fn other_store(&self, wanted: &'static str) -> LabError {
-        LabError::OtherStore { lab: self.name().to_owned(), store: self.store_kind().name(), wanted }
+    pub(crate) fn other_store(&self, wanted: &str) -> LabError {
+        let (lab, store) = (self.name(), self.store_kind().name());
+        LabError::Missing(format!("lab {lab} keeps its leases in {store}, not in {wanted}"))
     }
 
     /// What tells a flanneld which store to use.

@@ -28,17 +28,9 @@ pub fn status(lab: &Lab) -> anyhow::Result<Table> {
     for node in lab.nodes() {
         let pid = node.pid().map_or_else(|| cell(Ink::Bad, "off"), Cell::new);
         let subnets = leases.get(node.name()).map_or_else(|| "no lease".to_owned(), LabLease::subnets_shown);
-        let address = Cell::new(node.v4());
-        let (name, rack) = (Cell::new(node.name()), Cell::new(node.rack()));
-        table.add_row([
-            name,
-            rack,
-            address,
-            pid,
-            readiness(node),
-            Cell::new(subnets),
-            Cell::new(pods_of(node)),
-        ]);
+        let names = [node.name(), node.rack(), &node.v4().to_string()].map(Cell::new);
+        let facts = [pid, readiness(node), Cell::new(subnets), Cell::new(pods_of(node))];
+        table.add_row(names.into_iter().chain(facts));
     }
     Ok(table)
 }

@@ -57,13 +57,8 @@ impl UpArguments {
         let lab = Lab::up(self.options(interrupt)?)?;
         writeln!(out, "{}", draw::picture(lab.topology()))?;
         for server in lab.servers() {
-            writeln!(
-                out,
-                "{} of the lease store: {} {}",
-                lab.store_kind().name(),
-                server.name(),
-                server.v4()
-            )?;
+            let (kind, name) = (lab.store_kind().name(), server.name());
+            writeln!(out, "{kind} of the lease store: {name} {}", server.v4())?;
         }
         if runs_flanneld {
             writeln!(out, "{}", tables::status(&lab)?)?;

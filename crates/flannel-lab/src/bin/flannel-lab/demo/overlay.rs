@@ -95,16 +95,16 @@ fn inventory(node: &Node) -> Result<Vec<(&'static str, String)>, LabError> {
 
 /// The few words of a device that matter here.
 fn device_shown(device: &str, line: &str) -> String {
-    let part = |label: &str, key: &str| word_after(line, key).map(|value| format!("{label} {value}"));
-    let parts = [
-        part("vxlan network", "id"),
-        part("from", "local"),
-        part("by", "dev"),
-        part("port", "dstport"),
-        part("MTU", "mtu"),
-        part("MAC", "link/ether"),
+    let labels = [
+        ("vxlan network", "id"),
+        ("from", "local"),
+        ("by", "dev"),
+        ("port", "dstport"),
+        ("MTU", "mtu"),
+        ("MAC", "link/ether"),
     ];
-    format!("{device}: {}", parts.into_iter().flatten().collect::<Vec<_>>().join(", "))
+    let parts = labels.iter().filter_map(|(label, key)| Some(format!("{label} {}", word_after(line, key)?)));
+    format!("{device}: {}", parts.collect::<Vec<_>>().join(", "))
 }
 
 fn word_after<'a>(line: &'a str, key: &str) -> Option<&'a str> {
