@@ -139,9 +139,13 @@ impl std::str::FromStr for Server {
         if authority.as_str().contains('@') {
             return Err(wrong("a user or password in it is not used"));
         }
+        let (host, port) = authority.as_str().split_at(authority.host().len());
+        if host.is_empty() || authority.port().is_none() && !["", ":"].contains(&port) {
+            return Err(wrong("it names no host, or no port that can be"));
+        }
         Ok(Self {
             tls,
-            host: authority.host().trim_matches(['[', ']']).to_owned(),
+            host: host.trim_matches(['[', ']']).to_owned(),
             port: authority.port_u16().unwrap_or(if tls { 443 } else { 80 }),
             path: uri.path().trim_end_matches('/').to_owned(),
         })
@@ -188,7 +192,9 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused_without_showing_a_password() {
-        for url in ["", "ftp://h", "https://", "https://me:planted@h"] {
+        for url in
+            ["", "ftp://h", "https://", "https://me:planted@h", ":h//path", "https://:443", "http://h:x"]
+        {
             let wrong = read(url);
             assert!(
                 wrong.contains("is no address of an API server") && !wrong.contains("planted"),

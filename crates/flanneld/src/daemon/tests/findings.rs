@@ -24,7 +24,7 @@ fn a_lease_that_is_ignored_has_one_code_in_the_report_and_the_metrics_and_one_se
     let text = "lease of worker4 (10.244.2.0/24) is ignored";
     let finding = Finding::new(Code::LeaseOverlaps, "10.244.2.0/24", text).because(cause);
     let report = stage.report();
-    assert_eq!(stage.notes(), [finding.text.clone()]);
+    assert_eq!(stage.notes(), std::slice::from_ref(&finding.text));
     assert_eq!((&report["notes"], &report["reasons"]), (&json!([finding.text]), &json!([])));
     assert_eq!(report["findings"], json!([written(&finding)]));
     assert_eq!(stage.findings(), [("FL-0315".to_owned(), 1)]);
