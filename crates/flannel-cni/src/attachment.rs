@@ -107,28 +107,21 @@ pub fn wiring(attachment: &Attachment, device: u32, dad: Dad) -> Wiring {
 /// What an ADD promised, as the runtime brings it back.
 #[derive(Clone, Copy, Debug)]
 pub struct Promise<'a> {
-    /// The result of the ADD.
     pub result: &'a Attachment,
-    /// The bridge of the configuration.
     pub bridge: LinkName,
     /// Whether the bridge takes frames for others, too.
     pub promiscuous: bool,
-    /// The pod's interface.
     pub ifname: &'a str,
-    /// The pod's namespace.
     pub netns: &'a Path,
 }
 
 /// What there is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The bridge, on the host.
     pub bridge: Option<Device>,
     /// The devices of the host with the other names of the result.
     pub others: Vec<Device>,
-    /// The interface inside the pod.
     pub pod: Option<Device>,
-    /// Its addresses.
     pub addresses: Vec<IpNet>,
     /// The routes of the pod's main table.
     pub routes: Vec<RouteFact>,

@@ -13,7 +13,6 @@ use crate::plugins::Plugin;
 /// What was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// The program's own file.
     pub program: PathBuf,
     /// The names that now lead to it.
     pub names: Vec<PathBuf>,

@@ -33,9 +33,7 @@ variables of the CNI specification, and the network configuration on standard in
 /// What the program says before it ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Reply {
-    /// For the runtime.
     pub stdout: String,
-    /// For a person.
     pub stderr: String,
     /// 0 for success.
     pub status: u8,

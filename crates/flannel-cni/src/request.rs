@@ -64,7 +64,6 @@ impl Command {
 /// One call of a plugin.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What to do.
     pub command: Command,
     /// The container; empty for GC and STATUS.
     pub container_id: String,
@@ -76,20 +75,15 @@ pub struct Request {
     pub args: String,
     /// `CNI_PATH`, split.
     pub path: Vec<PathBuf>,
-    /// The version of the configuration.
     pub version: Version,
-    /// The network's name.
     pub network: String,
-    /// The whole configuration.
     pub config: Map<String, Value>,
 }
 
 /// A container and one of its interfaces: what a runtime calls an attachment.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AttachmentId {
-    /// The container.
     pub container_id: String,
-    /// The interface inside it.
     pub ifname: String,
 }
 

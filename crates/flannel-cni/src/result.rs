@@ -15,18 +15,14 @@ use ipnet::IpNet;
 pub struct Attachment {
     /// The interfaces that were made, on both sides.
     pub interfaces: Vec<Interface>,
-    /// The addresses.
     pub ips: Vec<Ip>,
-    /// The routes inside the container.
     pub routes: Vec<Route>,
-    /// The name servers.
     pub dns: Dns,
 }
 
 /// An interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
-    /// Its name.
     pub name: String,
     /// Its hardware address; may be empty.
     pub mac: String,
@@ -47,16 +43,13 @@ pub struct Ip {
     pub interface: Option<i64>,
     /// The address with the length of its network, host bits kept.
     pub address: IpNet,
-    /// The router of that network.
     pub gateway: Option<IpAddr>,
 }
 
 /// A route inside the container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Route {
-    /// Where it leads.
     pub dst: IpNet,
-    /// The next router.
     pub gw: Option<IpAddr>,
     /// The MTU of the way; 0 is not said.
     pub mtu: u32,
@@ -64,9 +57,7 @@ pub struct Route {
     pub advmss: u32,
     /// The metric; 0 is not said.
     pub priority: u32,
-    /// The table.
     pub table: Option<u32>,
-    /// The scope.
     pub scope: Option<u8>,
 }
 
@@ -84,8 +75,6 @@ pub struct Dns {
     pub nameservers: Vec<String>,
     /// The domain; may be empty.
     pub domain: String,
-    /// The search list.
     pub search: Vec<String>,
-    /// Options of the resolver.
     pub options: Vec<String>,
 }

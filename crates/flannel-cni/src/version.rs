@@ -9,7 +9,6 @@ use crate::error::{CniError, code};
 pub enum Version {
     /// 0.1.0, which an absent version means.
     V0_1_0,
-    /// 0.2.0.
     V0_2_0,
     /// 0.3.0: interfaces, several addresses, chains.
     V0_3_0,

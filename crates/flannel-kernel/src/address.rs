@@ -42,7 +42,6 @@ pub enum DadState {
 pub struct DeviceAddress {
     /// The address and the length of its network.
     pub address: IpNet,
-    /// Whether it can be used.
     pub dad: DadState,
 }
 

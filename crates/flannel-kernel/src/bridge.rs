@@ -18,14 +18,12 @@ use crate::stack::Stack;
 /// A bridge to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewBridge {
-    /// Its name.
     pub name: LinkName,
     /// Its hardware address. It is said at once: a bridge that was never told one takes the lowest of its ports,
     /// and changes it when pods come and go.
     pub mac: Mac,
     /// Its MTU; none is the kernel's choice.
     pub mtu: Option<u32>,
-    /// Whether it keeps VLANs apart.
     pub vlan_filtering: bool,
     /// Whether it takes frames for others, too.
     pub promiscuous: bool,

@@ -11,9 +11,7 @@ use crate::netlink::NetlinkError;
 /// A change that could not be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The change.
     pub change: Change,
-    /// Why.
     pub why: ApplyError,
 }
 
@@ -21,9 +19,7 @@ pub struct Failure {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot read {what}: {why}")]
 pub struct ObserveError {
-    /// What was to be read.
     pub what: String,
-    /// Why.
     pub why: NetlinkError,
 }
 
@@ -39,54 +35,28 @@ impl ObserveError {
 pub enum ApplyError {
     /// The kernel said no.
     #[error("cannot {verb} {object}: {why}")]
-    Refused {
-        /// What was tried.
-        verb: &'static str,
-        /// The object.
-        object: Box<Item>,
-        /// The kernel's words.
-        why: NetlinkError,
-    },
+    Refused { verb: &'static str, object: Box<Item>, why: NetlinkError },
     /// The device that the object belongs to is not there.
     #[error("cannot {verb} {object}: there is no device {link}")]
-    NoDevice {
-        /// What was tried.
-        verb: &'static str,
-        /// The object.
-        object: Box<Item>,
-        /// The device.
-        link: LinkName,
-    },
+    NoDevice { verb: &'static str, object: Box<Item>, link: LinkName },
     /// A device of that name exists.
     #[error("cannot {verb} {name}: a {found} of that name exists")]
     NameTaken {
-        /// What was tried.
         verb: &'static str,
-        /// The name.
         name: LinkName,
         /// The kind of the device that has it.
         found: Box<str>,
     },
     /// The device is not the one that was looked at.
     #[error("cannot {verb} {object}: another device came in the place of {link}, and has that name now")]
-    Exchanged {
-        /// What was tried.
-        verb: &'static str,
-        /// The object.
-        object: Box<Item>,
-        /// The name of both devices.
-        link: LinkName,
-    },
+    Exchanged { verb: &'static str, object: Box<Item>, link: LinkName },
     /// Another vxlan device has the same VNI and port.
     #[error("cannot create {name}: {} has VNI {vni} on UDP port {port}", or_somebody(.by))]
     VniTaken {
         /// The device that was to be made.
         name: LinkName,
-        /// Its VNI.
         vni: u32,
-        /// Its port.
         port: u16,
-        /// The device that has both.
         by: Option<LinkName>,
     },
     /// Another vxlan device uses the port with another setting of the group policy extension.
@@ -99,9 +69,7 @@ pub enum ApplyError {
         name: LinkName,
         /// Whether it was to have the extension.
         gbp: bool,
-        /// The port.
         port: u16,
-        /// The other device.
         by: LinkName,
     },
     /// Another program listens on the port.
@@ -109,29 +77,20 @@ pub enum ApplyError {
     PortTaken {
         /// The device that was to come up.
         name: LinkName,
-        /// The port.
         port: u16,
     },
     /// Rules could not be changed.
     #[error("cannot {verb} {object}: {why}")]
     Rules {
-        /// What was tried.
         verb: &'static str,
-        /// The table.
         object: String,
-        /// Why.
         why: String,
         /// What an operator can do about it.
         hint: Option<String>,
     },
     /// We know no way to do that.
     #[error("cannot {verb} {object}: a bug: we never make such an object")]
-    Unknown {
-        /// What was tried.
-        verb: &'static str,
-        /// The object.
-        object: Box<Item>,
-    },
+    Unknown { verb: &'static str, object: Box<Item> },
 }
 
 fn or_somebody(by: &Option<LinkName>) -> String {

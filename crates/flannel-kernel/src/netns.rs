@@ -18,7 +18,6 @@ pub enum Namespace {
     Fresh,
     /// The one that `ip netns` knows by a name.
     Named(String),
-    /// The one of a process.
     OfProcess(u32),
     /// The one that a path such as `/proc/1/ns/net` or a bind mount stands for.
     AtPath(PathBuf),
@@ -29,12 +28,7 @@ pub enum Namespace {
 pub enum NetnsError {
     /// There is no such namespace, or we may not enter it.
     #[error("cannot enter the network namespace {}: {why}", .path.display())]
-    Enter {
-        /// What stands for it.
-        path: PathBuf,
-        /// Why.
-        why: NetlinkError,
-    },
+    Enter { path: PathBuf, why: NetlinkError },
     /// No new namespace could be made.
     #[error("cannot make a network namespace: {0}")]
     Make(NetlinkError),

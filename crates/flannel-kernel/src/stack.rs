@@ -26,15 +26,11 @@ const NUD_ANSWERED: u16 = 0x02 | 0x04 | 0x08 | 0x10 | NUD_PERMANENT;
 /// A device, as found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Device {
-    /// The kernel's number for it.
     pub index: u32,
-    /// Its name.
     pub name: LinkName,
     /// Its hardware address; all zero if it has none.
     pub mac: Mac,
-    /// Its MTU.
     pub mtu: u32,
-    /// Whether it is switched on.
     pub up: bool,
     /// Whether it takes frames for others, too.
     pub promiscuous: bool,
@@ -44,7 +40,6 @@ pub struct Device {
     pub master: Option<u32>,
     /// The number of the other end of a veth pair, in the namespace of that end.
     pub peer: Option<u32>,
-    /// Whether it can carry packets.
     pub state: OperState,
     /// Of a bridge that knows VLANs: the one that every new port gets.
     pub default_vlan: Option<u16>,

@@ -21,7 +21,6 @@ use crate::stack::{self, Device, Stack};
 /// the address of others when it finds the time.
 #[derive(Clone, Copy, Debug)]
 pub struct NewVeth<'a> {
-    /// The name of this end.
     pub name: LinkName,
     /// The hardware address of this end.
     pub mac: Mac,

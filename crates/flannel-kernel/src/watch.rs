@@ -34,13 +34,11 @@ const GROUPS: [u32; 6] = [
 /// What matters to this node. The loop changes it as it learns; a watch follows at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interest {
-    /// Our devices.
     pub links: Vec<LinkName>,
     /// The device below; while it is not chosen, every device matters.
     pub underlay: Option<LinkName>,
     /// Devices of others that stand in the way of a peer: routes of IPv4 that go with them are not told.
     pub obstacles: Vec<LinkName>,
-    /// The pod networks.
     pub networks: Vec<IpNet>,
     /// The port ids of sockets whose changes are our own.
     pub own_ports: Vec<u32>,

@@ -18,7 +18,6 @@ use crate::{batch, link};
 /// A route of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodRoute {
-    /// Where it leads.
     pub destination: IpNet,
     /// The next router; none if everything is on the wire.
     pub via: Option<IpAddr>,
@@ -44,11 +43,8 @@ impl fmt::Display for PodRoute {
 /// What a device inside a pod gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wiring {
-    /// The device's number.
     pub device: u32,
-    /// Its addresses.
     pub addresses: Vec<IpNet>,
-    /// The routes through it.
     pub routes: Vec<PodRoute>,
     /// Duplicate address detection of its IPv6 addresses.
     pub dad: Dad,

@@ -18,24 +18,10 @@ pub enum LabError {
     Missing(String),
     /// A name that is not made of small letters, digits and dashes.
     #[error("{name:?} is no name for a {what}: use 1 to {most} small letters, digits and dashes")]
-    BadName {
-        /// What was to be named.
-        what: &'static str,
-        /// The name.
-        name: String,
-        /// How long it may be.
-        most: usize,
-    },
+    BadName { what: &'static str, name: String, most: usize },
     /// A shape that the address plan cannot number.
     #[error("no topology of {racks} racks and {nodes} nodes: {why}")]
-    Topology {
-        /// The wanted number of racks.
-        racks: usize,
-        /// The wanted number of nodes.
-        nodes: usize,
-        /// Which rule it breaks.
-        why: &'static str,
-    },
+    Topology { racks: usize, nodes: usize, why: &'static str },
     /// An etcd of too few or too many members.
     #[error("no etcd of {0} members: 1, 3 or 5 make sense")]
     Members(usize),
@@ -61,43 +47,19 @@ pub enum LabError {
     },
     /// The system or a plugin does not do something.
     #[error("cannot {what}: {source}")]
-    System {
-        /// What was tried.
-        what: String,
-        /// What it says.
-        source: Box<dyn Error + Send + Sync>,
-    },
+    System { what: String, source: Box<dyn Error + Send + Sync> },
     /// The configurations of the node's networks are wrong.
     #[error(transparent)]
     Network(#[from] LoadError),
     /// The daemon ended by itself.
     #[error("flanneld on {node} has ended; its last words:\n{log}")]
-    FlanneldEnded {
-        /// The node.
-        node: String,
-        /// The end of its log.
-        log: String,
-    },
+    FlanneldEnded { node: String, log: String },
     /// No answer came.
     #[error("{from} gets no answer from {to}: {why}")]
-    NoAnswer {
-        /// Who asked.
-        from: String,
-        /// Who was asked.
-        to: String,
-        /// What the asking program said.
-        why: String,
-    },
+    NoAnswer { from: String, to: String, why: String },
     /// A condition did not come true in time.
     #[error("waited {limit:?} for {what}: {last}")]
-    Timeout {
-        /// What was waited for.
-        what: String,
-        /// How long.
-        limit: Duration,
-        /// The state at the end.
-        last: String,
-    },
+    Timeout { what: String, limit: Duration, last: String },
     /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,

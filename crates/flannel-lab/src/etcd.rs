@@ -32,9 +32,7 @@ pub struct Etcd<'a> {
 /// A key of etcd and what is known of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The key.
     pub key: String,
-    /// Its value.
     pub value: String,
     /// The lease that it lives by; 0 if it lives for ever.
     pub lease: i64,

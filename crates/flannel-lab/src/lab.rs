@@ -39,7 +39,6 @@ pub struct Lab {
     nodes: Vec<Node>,
     /// What the lease store runs on; none for a folder.
     servers: Vec<Node>,
-    /// Switches, leaves and the spine.
     others: Vec<Arc<Machine>>,
     interrupt: Interrupt,
     /// Present while the lab's life is bound to this value's.

@@ -71,7 +71,6 @@ pub struct Machine {
     lab: String,
     name: String,
     role: Role,
-    /// The lab's folder.
     folder: PathBuf,
     /// PID 1 as seen from here; 0 while it is off.
     pid: AtomicU32,

@@ -21,17 +21,12 @@ pub enum Flanneld {
 pub struct LabOptions {
     /// Its name; labs of different names live side by side.
     pub name: String,
-    /// Its racks and nodes.
     pub topology: Topology,
-    /// Where leases are kept.
     pub store: Store,
-    /// The text of net-conf.json.
     pub net_conf: String,
     /// Arguments for every flanneld, besides the lab's own.
     pub flanneld_args: Vec<String>,
-    /// Variables for every flanneld.
     pub flanneld_env: Vec<(String, String)>,
-    /// Whether flanneld runs.
     pub flanneld: Flanneld,
     /// How many pods each node gets once flanneld is ready: pod1, pod2 and so on.
     pub pods_per_node: usize,

@@ -11,47 +11,26 @@ const VXLAN_PORTS: [u16; 2] = [8472, 4789];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layer {
     /// From card to card.
-    Ethernet {
-        /// The sender.
-        from: Mac,
-        /// The receiver.
-        to: Mac,
-    },
+    Ethernet { from: Mac, to: Mac },
     /// From host to host, in either family.
     Ip {
-        /// The sender.
         from: IpAddr,
-        /// The receiver.
         to: IpAddr,
         /// How many more routers may pass it on.
         hops: u8,
-        /// The bytes of the header.
         header: usize,
     },
     /// From program to program.
-    Udp {
-        /// The sender's port.
-        from: u16,
-        /// The receiver's port.
-        to: u16,
-    },
+    Udp { from: u16, to: u16 },
     /// A whole frame follows.
     Vxlan {
         /// The number of the virtual network.
         vni: u32,
     },
     /// A ping or its answer, in either family.
-    Echo {
-        /// Which of the two.
-        direction: Echo,
-        /// Which ping of a row.
-        sequence: u16,
-    },
+    Echo { direction: Echo, sequence: u16 },
     /// Anything else.
-    Other {
-        /// How many bytes.
-        bytes: usize,
-    },
+    Other { bytes: usize },
 }
 
 /// The two halves of a ping.

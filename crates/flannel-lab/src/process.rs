@@ -21,7 +21,6 @@ pub struct LabProcess {
     pub pid: u32,
     /// Its number inside the machine, if it runs in one.
     pub inner_pid: Option<u32>,
-    /// The lab it belongs to.
     pub lab: String,
     /// The node or router it belongs to.
     pub machine: String,

@@ -23,7 +23,6 @@ pub enum Store {
     Directory,
     /// In an etcd on servers of its own.
     Etcd {
-        /// How many members it has.
         members: usize,
         /// The program; else what `$ETCD` names, else the one on the PATH.
         program: Option<PathBuf>,

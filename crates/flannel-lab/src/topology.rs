@@ -41,16 +41,13 @@ pub struct Rack {
     pub gateways: Vec<IpNet>,
     /// The leaf's and the spine's addresses on the cable between them, for each family.
     pub uplinks: Vec<Uplink>,
-    /// The nodes in it.
     pub nodes: Vec<NodeSpec>,
 }
 
 /// The two ends of the cable between a leaf and the spine, in one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Uplink {
-    /// The leaf's end.
     pub leaf: IpNet,
-    /// The spine's end.
     pub spine: IpNet,
 }
 

@@ -15,12 +15,7 @@ use crate::{Fault, Rival};
 pub enum StoreError {
     /// The store itself is not there.
     #[error("lease store {} cannot be used: {cause}: create the directory, or name another one", dir.display())]
-    NoStore {
-        /// The store's directory.
-        dir: PathBuf,
-        /// What the system says.
-        cause: io::Error,
-    },
+    NoStore { dir: PathBuf, cause: io::Error },
     /// A store must know whose lease it keeps.
     #[error("a lease needs an owner, but this node has no name: set NODE_NAME or the host's name")]
     NoOwner,
@@ -29,68 +24,39 @@ pub enum StoreError {
     NoConfig(Fault),
     /// A file could not be read or changed.
     #[error("cannot {act} {}: {cause}{}", path.display(), way_out(cause))]
-    Disk {
-        /// What was tried.
-        act: &'static str,
-        /// With which file.
-        path: PathBuf,
-        /// What the system says.
-        cause: io::Error,
-    },
+    Disk { act: &'static str, path: PathBuf, cause: io::Error },
     /// Changes cannot be noticed.
     #[error("cannot watch {} for changes: {cause}{}", path.display(), way_out_of_watching(cause))]
-    Watch {
-        /// The directory.
-        path: PathBuf,
-        /// What the system says.
-        cause: io::Error,
-    },
+    Watch { path: PathBuf, cause: io::Error },
     /// Leases that were there are gone together with their directory: that is no proof that nodes left.
     #[error("{} has vanished with all leases; those in force are kept: bring it back, or restart flanneld to begin with none", .0.display())]
     Vanished(PathBuf),
     /// Another program does not let go of the lock.
     #[error("{} has been locked by another program for {waited:?}: `fuser {0}` names it", lock.display())]
     Locked {
-        /// The lock file.
         lock: PathBuf,
         /// How long we stood in line.
         waited: Duration,
     },
     /// The disk does not answer.
     #[error("{} has not taken a lease within {waited:?}: look at the disk below it", dir.display())]
-    Slow {
-        /// The store's directory.
-        dir: PathBuf,
-        /// How long we waited.
-        waited: Duration,
-    },
+    Slow { dir: PathBuf, waited: Duration },
     /// Every subnet is given out.
     #[error("{none_free}: {way_out}, or choose a larger network or a longer subnet length")]
     NoSubnetLeft {
-        /// Of which network.
         none_free: NoFreeSubnet,
         /// How a lease that nobody needs is given back in this store.
         way_out: String,
     },
     /// There is nothing to release.
     #[error("{owner} holds no lease in {}: `flannelctl lease list` shows who holds one", dir.display())]
-    NotHeld {
-        /// Whose lease was looked for.
-        owner: String,
-        /// The store's directory.
-        dir: PathBuf,
-    },
+    NotHeld { owner: String, dir: PathBuf },
     /// A store that is to be filled holds something else.
     #[error("{} is there and says something else; nothing was written: choose an empty directory, or remove it", .0.display())]
     Occupied(PathBuf),
     /// A lease that cannot be written as JSON.
     #[error("the lease of {owner} cannot be written as JSON: {cause}: a bug, please report it")]
-    Unwritable {
-        /// Whose lease it is.
-        owner: String,
-        /// What is wrong with it.
-        cause: serde_json::Error,
-    },
+    Unwritable { owner: String, cause: serde_json::Error },
     /// etcd did not do what was asked of it.
     #[error(transparent)]
     Etcd(#[from] EtcdError),

@@ -55,17 +55,14 @@ const CHECK_FILES_EVERY: Duration = Duration::from_secs(60);
 pub struct EtcdOptions {
     /// `http://HOST:PORT` or `https://HOST:PORT`; tried in turn.
     pub endpoints: Vec<String>,
-    /// What all keys begin with.
     pub prefix: String,
     /// The authority that signed etcd's certificate; those of the system if none is named.
     pub ca_file: Option<PathBuf>,
     /// The certificate that etcd knows us by.
     pub cert_file: Option<PathBuf>,
-    /// The key of that certificate.
     pub key_file: Option<PathBuf>,
     /// Who logs in; nobody if it or the password is empty.
     pub username: String,
-    /// The password.
     pub password: Secret,
     /// How long before its end a lease is renewed at the latest.
     pub renew_margin: Duration,

@@ -74,7 +74,6 @@ pub struct KubernetesOptions {
     pub pod: Option<(String, String)>,
     /// What the names of the annotations begin with.
     pub prefix: AnnotationPrefix,
-    /// The file of the net-conf.
     pub net_conf: PathBuf,
     /// Whether the condition NetworkUnavailable is kept.
     pub set_condition: bool,

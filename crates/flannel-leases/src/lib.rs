@@ -117,7 +117,6 @@ impl Snapshot {
 /// A part of a store that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Which finding it is.
     pub code: Code,
     /// The file, or the key, in question.
     pub file: PathBuf,

@@ -20,7 +20,6 @@ pub struct Rival {
     pub says: String,
     /// What a person can do about it, as an order.
     pub way_out: Cow<'static, str>,
-    /// Whose it is.
     pub stand: Stand,
 }
 

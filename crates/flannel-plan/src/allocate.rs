@@ -27,7 +27,6 @@ pub struct SubnetClaim<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no /{subnet_len} is free in {network}, {taken} leases overlap it")]
 pub struct NoFreeSubnet {
-    /// The pod network.
     pub network: IpNet,
     /// The prefix length of a node's part.
     pub subnet_len: u8,

@@ -69,32 +69,13 @@ impl fmt::Display for AnnotationPrefix {
 pub enum AnnotationError {
     /// It should be an address.
     #[error("annotation {key} is \"{}\", expected an {family} address", quoted(.value))]
-    Address {
-        /// The annotation.
-        key: String,
-        /// What it says.
-        value: String,
-        /// What it should be.
-        family: Family,
-    },
+    Address { key: String, value: String, family: Family },
     /// It should name a backend.
     #[error("annotation {key} is \"{}\", expected the name of a backend", quoted(.value))]
-    Backend {
-        /// The annotation.
-        key: String,
-        /// What it says.
-        value: String,
-    },
+    Backend { key: String, value: String },
     /// It should be JSON that can be kept.
     #[error("annotation {key} is \"{}\", expected what a backend says of itself in JSON: {source}", quoted(.value))]
-    Data {
-        /// The annotation.
-        key: String,
-        /// What it says.
-        value: String,
-        /// What is wrong with it.
-        source: BackendDataError,
-    },
+    Data { key: String, value: String, source: BackendDataError },
 }
 
 const MANAGED: &str = "kube-subnet-manager";

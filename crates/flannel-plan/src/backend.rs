@@ -48,22 +48,10 @@ pub enum BackendError {
     #[error(
         "host-gw needs a public address that is the interface's own: {public} is not {own} of {link}; {USE_OWN_ADDRESS}"
     )]
-    BehindNat {
-        /// The announced address.
-        public: IpAddr,
-        /// The interface's address.
-        own: IpAddr,
-        /// The interface.
-        link: LinkName,
-    },
+    BehindNat { public: IpAddr, own: IpAddr, link: LinkName },
     /// The tunnel device would be too small to carry IP.
     #[error("{link} has an MTU of {mtu}: too small for a tunnel; {RAISE_MTU}")]
-    TooSmall {
-        /// The interface, or the net-conf.
-        link: LinkName,
-        /// Its MTU.
-        mtu: u32,
-    },
+    TooSmall { link: LinkName, mtu: u32 },
 }
 
 impl BackendError {

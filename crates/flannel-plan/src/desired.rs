@@ -23,7 +23,6 @@ use crate::subnet_env::SubnetEnv;
 pub struct Plan {
     /// Every object of ours.
     pub desired: State,
-    /// How many peers are followed.
     pub peers: usize,
     /// The leases that are not followed.
     pub ignored: Vec<IgnoredLease>,

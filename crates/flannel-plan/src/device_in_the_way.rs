@@ -13,11 +13,9 @@ use crate::state::{Key, Link, LinkKind, Vxlan};
 /// A device of somebody else that a device of ours cannot be made beside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InTheWay {
-    /// Ours.
     pub wanted: LinkName,
     /// Theirs.
     pub by: LinkName,
-    /// What both want.
     pub over: Contested,
 }
 
@@ -29,12 +27,7 @@ pub enum Contested {
     /// The VNI and the UDP port.
     Vni(u32, u16),
     /// The UDP port, which theirs uses with (or without) the group policy extension.
-    Port {
-        /// The port.
-        port: u16,
-        /// Whether theirs has the extension.
-        gbp: bool,
-    },
+    Port { port: u16, gbp: bool },
 }
 
 impl InTheWay {

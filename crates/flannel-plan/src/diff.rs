@@ -17,12 +17,7 @@ pub enum Change {
     /// The object is not there.
     Create(Item),
     /// The object is there and wrong.
-    Replace {
-        /// What it is.
-        from: Item,
-        /// What it should be.
-        to: Item,
-    },
+    Replace { from: Item, to: Item },
     /// The object should not be there.
     Remove(Item),
 }

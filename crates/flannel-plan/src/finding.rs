@@ -17,7 +17,6 @@ pub use code::{Code, Severity};
 pub struct Finding {
     /// Which of the things that can be wrong it is.
     pub code: Code,
-    /// How bad that is.
     pub severity: Severity,
     /// The object, node, file or store that it is about.
     pub object: String,

@@ -41,7 +41,6 @@ pub struct ToolQuery {
 /// What was found of that; none of what was not asked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirewallFacts {
-    /// The tools.
     pub tools: Option<Tools>,
     /// Those of the suspected tables that cannot be read.
     pub unreadable: Option<Vec<TableId>>,
@@ -76,7 +75,6 @@ pub enum Translated {
 /// What the choice of a firewall backend depends on, besides the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirewallNeeds {
-    /// Whether nftables is asked for.
     pub nftables: bool,
     /// The families of the pod network.
     pub families: Vec<Family>,

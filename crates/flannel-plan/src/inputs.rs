@@ -24,7 +24,6 @@ pub struct Inputs {
     pub config: NetworkConfig,
     /// The lower device of the pod network, and this node's addresses on it.
     pub underlay: Underlay,
-    /// This node's own lease.
     pub own: Lease,
     /// The leases of all other nodes, shared with the store that handed them out.
     #[serde(deserialize_with = "lease_list::readable")]
@@ -66,13 +65,10 @@ pub struct NodeOptions {
 pub struct HostRoute {
     /// The addresses that it leads to.
     pub destination: IpNet,
-    /// What it does with packets.
     pub kind: RouteKind,
     /// The next router, if there is one.
     pub via: Option<IpAddr>,
-    /// The device.
     pub link: Option<LinkName>,
-    /// Who made it.
     pub protocol: u8,
     /// Its metric; 0 is none.
     pub metric: u32,

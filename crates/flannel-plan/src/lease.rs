@@ -80,7 +80,6 @@ pub enum LeaseError {
     Value {
         /// The key whose value it is.
         key: String,
-        /// What is wrong with it.
         source: serde_json::Error,
     },
     /// It speaks a backend whose name is none.
@@ -88,7 +87,6 @@ pub enum LeaseError {
     Backend {
         /// The key whose value it is.
         key: String,
-        /// What it says.
         name: String,
     },
     /// What its backend says cannot be kept.
@@ -96,7 +94,6 @@ pub enum LeaseError {
     Data {
         /// The key whose value it is.
         key: String,
-        /// What is wrong with it.
         source: BackendDataError,
     },
 }

@@ -20,7 +20,6 @@ pub const SIGN: &str = "flanneld-";
 /// What a mark says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark<'a> {
-    /// The daemon.
     pub instance: &'a str,
     /// The pod networks that it served then; none are said by a mark of version 0.1.
     pub networks: Vec<IpNet>,

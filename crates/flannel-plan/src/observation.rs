@@ -31,7 +31,6 @@ pub struct Scope {
     pub subnet_lens: ByFamily<u8>,
     /// Settings to read, by path below `/proc/sys`.
     pub sysctls: Vec<Box<str>>,
-    /// Files to read.
     pub files: Vec<Box<str>>,
     /// Where rules are kept; without it no rules are looked at.
     #[serde(default)]
@@ -107,9 +106,7 @@ pub struct Observation {
 /// A device, as found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinkFact {
-    /// The kernel's number for it.
     pub index: u32,
-    /// The device.
     pub link: Link,
     /// Whether it can carry packets now: up, and its cable is in.
     pub running: bool,
@@ -120,7 +117,6 @@ pub struct LinkFact {
 /// An address, as found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressFact {
-    /// The device.
     pub link: LinkName,
     /// The address and the length of its network.
     pub address: IpNet,
@@ -137,7 +133,6 @@ pub struct AddressFact {
 /// A route, as found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteFact {
-    /// The route.
     pub route: Route,
     /// Its metric; 0 is none (for IPv6 the kernel's 1024 counts as none).
     pub metric: u32,

@@ -27,7 +27,6 @@ pub use newcomer::{Newcomer, Newness, newcomers};
 /// A lease that is followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer<'a> {
-    /// The lease.
     pub lease: &'a Lease,
     /// What it says for each family that both nodes speak.
     pub endpoints: ByFamily<Endpoint>,
@@ -36,7 +35,6 @@ pub struct Peer<'a> {
 /// One family of a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Its pods.
     pub subnet: IpNet,
     /// Where packets for them are sent.
     pub public: IpAddr,
@@ -53,7 +51,6 @@ pub struct Judged<'a> {
     pub ignored: Vec<IgnoredLease>,
     /// The same, as those that rank behind the followed ones from now on.
     pub newcomers: Vec<Newcomer>,
-    /// What is odd and harmless.
     pub warnings: Vec<Finding>,
 }
 
@@ -93,7 +90,6 @@ pub fn judge<'a>(inputs: &'a Inputs, leases: impl Iterator<Item = &'a Lease>) ->
 
 /// What becomes of a lease.
 enum Verdict {
-    /// It is followed.
     Follow(ByFamily<Endpoint>),
     /// Others who were here first have a part of it.
     Contested(ByFamily<Endpoint>),

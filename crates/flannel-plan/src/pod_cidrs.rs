@@ -41,7 +41,6 @@ pub enum Misfit {
     Missing(Family),
     /// A subnet is not part of the network.
     Outside {
-        /// The node's subnet.
         subnet: IpNet,
         /// The pod network of that family.
         network: IpNet,

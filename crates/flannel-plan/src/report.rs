@@ -16,9 +16,7 @@ use crate::state::Key;
 /// What the daemon knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeReport<'a> {
-    /// The daemon's version.
     pub version: Cow<'a, str>,
-    /// The daemon's process.
     pub pid: u32,
     /// When this was written, in milliseconds since 1970.
     pub written: u64,
@@ -38,7 +36,6 @@ pub struct NodeReport<'a> {
     pub outcome: Option<Outcome>,
     /// What was repaired since the daemon started, the latest last.
     pub repairs: Cow<'a, [Repair]>,
-    /// What somebody else keeps undoing.
     pub contested: Vec<String>,
     /// What others put next to ours.
     pub foreign: Vec<String>,
@@ -91,7 +88,6 @@ pub struct Outcome {
     pub looks: u32,
     /// How long the pass took, in microseconds.
     pub micros: u64,
-    /// How many peers are followed.
     pub peers: usize,
     /// How many objects the node should have.
     pub objects: usize,
@@ -102,11 +98,8 @@ pub struct Outcome {
 /// An object that somebody else changed and that was put right.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Repair {
-    /// The object, in words.
     pub object: String,
-    /// Its kind.
     pub kind: Cow<'static, str>,
-    /// How often.
     pub count: u64,
     /// When last, in milliseconds since 1970.
     pub last: u64,

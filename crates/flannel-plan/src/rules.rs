@@ -50,11 +50,8 @@ pub enum System {
 /// A table: a change of it is one transaction.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct TableId {
-    /// Where it is.
     pub system: System,
-    /// Whose packets meet it.
     pub family: Family,
-    /// Its name.
     pub name: Box<str>,
 }
 
@@ -76,16 +73,13 @@ impl TableId {
 /// The rules of ours in one chain, in their order.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RuleChain {
-    /// What the chain is for.
     pub role: Role,
-    /// The rules.
     pub rules: Vec<Rule>,
 }
 
 /// A set of networks that rules look up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RuleSet {
-    /// Its name.
     pub name: Box<str>,
     /// Its networks, sorted, none inside another.
     pub networks: Vec<IpNet>,
@@ -94,11 +88,9 @@ pub struct RuleSet {
 /// What is ours in one table: desired and observed are the same type.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct RuleTable {
-    /// The table.
     pub id: TableId,
     /// Our rules, in the order of [`Role`].
     pub chains: Vec<RuleChain>,
-    /// Our sets.
     pub sets: Vec<RuleSet>,
     /// What is wrong beyond the rules themselves; nothing is, in a desired table.
     pub faults: Vec<Fault>,

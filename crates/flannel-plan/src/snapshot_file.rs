@@ -22,15 +22,12 @@ pub const FORMAT: u32 = 2;
 pub struct Kept<'a, Of> {
     /// [`FORMAT`].
     pub format: u32,
-    /// Whose it is.
     pub of: &'a Of,
     /// Of which cluster and node it is, by the store's own word.
     pub origin: Option<&'a str>,
     /// How new it is, by the store's own word.
     pub version: Option<&'a str>,
-    /// The net-conf.
     pub config: &'a NetworkConfig,
-    /// This node's own lease.
     pub own: &'a Lease,
     /// The addresses that the store gives this node.
     pub public: &'a ByFamily<IpAddr>,
@@ -43,17 +40,13 @@ pub struct Kept<'a, Of> {
 /// What is read.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Recalled<Of> {
-    /// The format that it has.
     pub format: u32,
-    /// Whose it is.
     pub of: Of,
     /// Of which cluster and node it is, by the store's own word.
     pub origin: Option<Arc<str>>,
     /// How new it is, by the store's own word.
     pub version: Option<Arc<str>>,
-    /// The net-conf.
     pub config: NetworkConfig,
-    /// This node's own lease.
     pub own: Arc<Lease>,
     /// The addresses that the store gives this node.
     pub public: ByFamily<IpAddr>,

@@ -32,7 +32,6 @@ pub const PROTOCOL_KERNEL: u8 = 2;
 /// An address on a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Address {
-    /// The device.
     pub link: LinkName,
     /// The address and the length of its network.
     pub address: IpNet,
@@ -50,7 +49,6 @@ pub struct Sysctl {
 /// An FDB entry of a vxlan device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct FdbEntry {
-    /// The device.
     pub link: LinkName,
     /// The MAC of the peer's device.
     pub mac: Mac,
@@ -63,11 +61,9 @@ pub struct FdbEntry {
 /// A permanent neighbour entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Neighbour {
-    /// The device.
     pub link: LinkName,
     /// The address of the peer's device.
     pub address: IpAddr,
-    /// Its MAC.
     pub mac: Mac,
     /// Who made the entry; [`PROTOCOL`] is us, 0 says nothing.
     pub protocol: u8,
@@ -78,11 +74,9 @@ pub struct Neighbour {
 pub struct Route {
     /// The addresses that it leads to.
     pub destination: IpNet,
-    /// What it does with packets.
     pub kind: RouteKind,
     /// The next router, if there is one.
     pub via: Option<IpAddr>,
-    /// The device.
     pub link: Option<LinkName>,
     /// Whether the next router counts as reachable although no address of the device says so.
     pub onlink: bool,
@@ -107,11 +101,8 @@ pub enum RouteKind {
 /// A file with its whole content.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct File {
-    /// Where it is.
     pub path: Box<str>,
-    /// What it says.
     pub content: Box<str>,
-    /// Its permission bits.
     pub mode: u32,
 }
 

@@ -26,7 +26,6 @@ use request::Request;
 /// The device below the pod network, and this node's addresses on it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Underlay {
-    /// The device.
     pub link: LinkName,
     /// The largest packet that it takes.
     pub mtu: u32,
@@ -63,7 +62,6 @@ pub struct Pattern {
 /// The host that a device is chosen on, and what of it the pod network is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Host<'a> {
-    /// What was found.
     pub observation: &'a Observation,
     /// The devices that are ours by name.
     pub links: &'a [LinkName],
@@ -76,7 +74,6 @@ pub struct Host<'a> {
 /// The device that was chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// The device.
     pub underlay: Underlay,
     /// Why this one, and why none that was asked for before it; one sentence each.
     pub reasons: Vec<String>,
@@ -93,7 +90,6 @@ pub struct NoUnderlay {
     pub refused: Vec<RejectedCandidate>,
     /// Every device of the host with its addresses.
     pub present: Vec<String>,
-    /// What the operator can do.
     pub hint: String,
 }
 
@@ -102,7 +98,6 @@ pub struct NoUnderlay {
 pub struct RejectedCandidate {
     /// What was asked for, and the device that it led to if it did.
     pub candidate: String,
-    /// Why it will not do.
     pub reason: String,
 }
 

@@ -125,3 +125,47 @@ fn every_link_between_the_documents_leads_somewhere() {
         }
     }
 }
+
+/// Whether a line begins an item that others can use: fields and variants whose names say all need no words.
+fn is_public_item(line: &str) -> bool {
+    let kinds = ["fn", "async", "struct", "enum", "trait", "type"];
+    line.trim_start()
+        .strip_prefix("pub ")
+        .is_some_and(|rest| kinds.contains(&rest.split(' ').next().unwrap()))
+}
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|end| end == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_file_and_every_public_item_says_what_it_is() {
+    let mut files = Vec::new();
+    sources(&repository().join("crates"), &mut files);
+    let mut silent = Vec::new();
+    let is_of_tests = |file: &&PathBuf| file.iter().any(|part| part == "tests" || part == "tests.rs");
+    // What is public in a program is nobody else's.
+    let is_of_a_program = |file: &&PathBuf| file.iter().any(|part| part == "flannelctl" || part == "bin");
+    let sources = files.iter().filter(|file| file.iter().any(|part| part == "src"));
+    for file in sources.filter(|file| !is_of_tests(file) && !is_of_a_program(file)) {
+        let text = fs::read_to_string(file).unwrap();
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+        let mut told = false;
+        for (number, line) in code.lines().enumerate() {
+            let words = line.trim_start();
+            if is_public_item(line) && !told || number == 0 && !line.starts_with("//!") {
+                silent.push(format!("{}:{}: {words}", file.display(), number + 1));
+            }
+            // Attributes may stand between the words and the item, in several lines.
+            told = words.starts_with("///") || told && !words.is_empty() && !words.ends_with(['{', '}', ';']);
+        }
+    }
+    assert_eq!(silent, Vec::<String>::new());
+}

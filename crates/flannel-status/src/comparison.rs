@@ -17,9 +17,7 @@ use serde::Serialize;
 /// What should be, and how what is differs from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Comparison {
-    /// What should be.
     pub plan: Plan,
-    /// What would have to change.
     pub changes: Vec<Change>,
     /// What others put next to ours.
     pub foreign: Vec<Item>,

@@ -17,9 +17,7 @@ pub enum Life {
 /// The daemon's process, as far as it can be seen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DaemonProcess {
-    /// What has become of it.
     pub life: Life,
-    /// Its PID here.
     pub pid: Option<u32>,
 }
 

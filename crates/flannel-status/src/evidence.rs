@@ -12,13 +12,10 @@ use crate::daemon::{DaemonProcess, Life};
 /// All that can be known about a node.
 #[derive(Debug)]
 pub struct Evidence {
-    /// Where the report is.
     pub path: String,
-    /// What the daemon knows.
     pub report: NodeReport<'static>,
     /// The leases in it that cannot be read.
     pub left_out: Vec<Finding>,
-    /// Whether it still runs.
     pub daemon: DaemonProcess,
     /// When this was gathered, in milliseconds since 1970.
     pub now: u64,

@@ -30,13 +30,11 @@ use crate::readiness::{Readiness, elsewhere};
 pub struct NodeStatus {
     /// Whether pods can be started here.
     pub ready: bool,
-    /// Why not.
     pub reasons: Vec<String>,
     /// What a person should know all the same.
     pub notes: Vec<String>,
     /// Both with their codes and parts, the reasons first; then those that are told elsewhere: ignored leases, fights.
     pub findings: Vec<Finding>,
-    /// The daemon and its report.
     pub daemon: DaemonStatus,
     /// What the node has of the pod network; none before the first lease.
     pub node: Option<OwnStatus>,
@@ -46,7 +44,6 @@ pub struct NodeStatus {
     pub peers: Vec<PeerStatus>,
     /// What was repaired since the daemon started, the latest last.
     pub repairs: Vec<Repair>,
-    /// What somebody else keeps undoing.
     pub contested: Vec<String>,
     /// What others put next to ours; it is left alone.
     pub foreign: Vec<String>,
@@ -55,15 +52,12 @@ pub struct NodeStatus {
 /// The daemon and its report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DaemonStatus {
-    /// Its version.
     pub version: String,
     /// Its PID in its own PID namespace.
     pub pid: u32,
     /// Its PID where we are: another one if it is in a container.
     pub seen_as: Option<u32>,
-    /// Whether it runs.
     pub life: Life,
-    /// Where its report is.
     pub report: String,
     /// When it wrote the report, in milliseconds since 1970. It does so only when there is something new.
     pub written: u64,
@@ -76,7 +70,6 @@ pub struct DaemonStatus {
 pub struct OwnStatus {
     /// Its name in the lease store.
     pub owner: String,
-    /// The addresses of its pods.
     pub subnets: ByFamily<IpNet>,
     /// The addresses of all pods of the cluster.
     pub networks: ByFamily<IpNet>,
@@ -86,17 +79,13 @@ pub struct OwnStatus {
     pub asked: ByFamily<IpAddr>,
     /// The lower device of the pod network.
     pub interface: LinkName,
-    /// Its addresses.
     pub addresses: ByFamily<IpAddr>,
-    /// Its MTU.
     pub interface_mtu: u32,
     /// How packets get from node to node.
     pub backend: Backend,
     /// The devices of ours, as they should be.
     pub devices: Vec<Link>,
-    /// The MTU that pods get.
     pub pod_mtu: Option<u32>,
-    /// How many pods have which.
     pub pod_mtus: BTreeMap<u32, usize>,
     /// Its rules; none where flanneld keeps none.
     pub rules: Option<RuleStatus>,
@@ -105,9 +94,7 @@ pub struct OwnStatus {
 /// The rules of this node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleStatus {
-    /// Where they are kept.
     pub system: System,
-    /// What they are for.
     pub roles: BTreeSet<Role>,
 }
 

@@ -24,13 +24,10 @@ use crate::comparison::Comparison;
 /// How a peer is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PeerStatus {
-    /// Its name.
     pub owner: String,
-    /// Its pods, for each family.
     pub subnets: Vec<IpNet>,
     /// Where packets for them are sent.
     pub public: Vec<IpAddr>,
-    /// The ways to them.
     pub reached: Vec<Reach>,
     /// Whether all that it takes is in place.
     pub state: PeerState,

@@ -16,7 +16,6 @@ use crate::evidence::Evidence;
 /// Whether pods can be started on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Readiness {
-    /// Whether they can.
     pub ready: bool,
     /// Why not. A node may be ready in spite of some that may be gone in a moment.
     pub reasons: Vec<Finding>,

@@ -15,9 +15,7 @@ use crate::options::Store;
 pub enum AnyStore {
     /// Files in a folder.
     Directory(Box<Directory>),
-    /// etcd.
     Etcd(Box<Etcd>),
-    /// Kubernetes.
     Kubernetes(Box<Kubernetes>),
 }
 

@@ -34,13 +34,10 @@ const REPORT_PAUSE: Duration = Duration::from_secs(1);
 
 /// What the threads of the daemon share.
 pub struct Shared {
-    /// What is told outside.
     pub health: Arc<Health>,
     /// What the watch of the kernel is told to mind.
     pub interest: Arc<RwLock<Interest>>,
-    /// Who changed rules.
     pub culprits: Culprits,
-    /// Wakes the loop.
     pub bell: Bell,
 }
 

@@ -26,7 +26,6 @@ impl Culprits {
 /// What a pass did to rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kinds {
-    /// It changed some.
     pub changed: bool,
     /// Some of that was a repair.
     pub repaired: bool,

@@ -51,11 +51,9 @@ const FIRST_RETRY: Duration = Duration::from_millis(100);
 
 /// What the loop needs of the rest of the daemon.
 pub struct Parts<K> {
-    /// What the operator chose.
     pub options: Arc<Options>,
     /// The same as far as a plan needs it, and which daemon of the host this is.
     pub node: NodeOptions,
-    /// The kernel.
     pub kernel: K,
     /// What the store said last.
     pub store: SharedState,
@@ -63,7 +61,6 @@ pub struct Parts<K> {
     pub wanted: watch::Sender<Option<Wanted>>,
     /// What the watch is told to mind.
     pub interest: Arc<RwLock<Interest>>,
-    /// Tells everybody else.
     pub reporter: Reporter,
     /// Keeps what the store said for the next start.
     pub remembered: Remembered,
@@ -78,9 +75,7 @@ pub struct Parts<K> {
 pub struct Before {
     /// Of which cluster and node what is remembered is.
     pub origin: Option<Arc<str>>,
-    /// The net-conf and the lease.
     pub in_force: Option<InForce>,
-    /// The external interface.
     pub underlay: Option<Underlay>,
 }
 
@@ -89,7 +84,6 @@ pub struct Before {
 enum Haste {
     /// It is ended for it.
     GivesWay,
-    /// It goes on.
     GoesOn,
 }
 

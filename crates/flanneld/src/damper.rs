@@ -30,7 +30,6 @@ enum Repairs {
 /// What to do about an object that has to be repaired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
-    /// Repair it.
     Repair,
     /// Repair it and say that somebody fights for it: told once a fight.
     RepairAndTell,

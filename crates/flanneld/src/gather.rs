@@ -78,9 +78,7 @@ fn because(trouble: &Option<Box<Finding>>) -> String {
 
 /// What the choice of the external interface depends on, besides the host itself.
 pub struct ChoiceInputs<'a> {
-    /// The operator's flags.
     pub options: &'a Options,
-    /// The net-conf.
     pub config: &'a NetworkConfig,
     /// The addresses that the store gives this node; they come before the flags.
     pub public: &'a ByFamily<IpAddr>,

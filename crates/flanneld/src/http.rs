@@ -36,7 +36,6 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Debug, Default)]
 pub struct Health {
     readiness: Mutex<Readiness>,
-    /// The figures behind /metrics.
     pub metrics: Metrics,
 }
 

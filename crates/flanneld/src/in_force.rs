@@ -13,7 +13,6 @@ use crate::planned::Planned;
 /// What holds now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InForce {
-    /// The net-conf.
     pub config: NetworkConfig,
     /// This node's lease; none while it has none that fits.
     pub own: Option<Lease>,

@@ -18,12 +18,7 @@ pub enum LogError {
     #[error(
         "RUST_LOG: {text:?} is no filter ({source}); write LEVEL or TARGET=LEVEL with commas between, or unset it"
     )]
-    Filter {
-        /// What it holds.
-        text: String,
-        /// Why it is no filter.
-        source: ParseError,
-    },
+    Filter { text: String, source: ParseError },
     /// There is a log already.
     #[error("bug: the log was set up twice")]
     Twice,

@@ -32,10 +32,8 @@ pub struct Metrics {
     corrections: Counter,
     changes: Family<ByKindAndVerb, Counter>,
     settle: Histogram,
-    /// How often watches failed.
     pub watch_failures: Failures,
     last_word: LastWord,
-    /// Whether the loop comes round.
     pub pulse: Pulse,
     // Labels are static texts so that no peer can make up series without end.
     reasons: Mutex<BTreeMap<&'static str, usize>>,

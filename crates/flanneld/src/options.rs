@@ -36,9 +36,7 @@ pub type Environment = BTreeMap<OsString, OsString>;
 pub struct Source {
     /// The words behind the program's name.
     pub words: Vec<OsString>,
-    /// The variables.
     pub environment: Environment,
-    /// The host's name.
     pub host_name: String,
 }
 
@@ -56,7 +54,6 @@ impl Source {
 /// What the command line asks for.
 #[derive(Debug, PartialEq)]
 pub enum Parsed {
-    /// To run.
     Run(Box<Options>),
     /// To print the usage text.
     Help,
@@ -67,7 +64,6 @@ pub enum Parsed {
 /// What the operator chose for this daemon.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Where leases are kept.
     pub store: Store,
     /// This node's name in the store.
     pub owner: String,
@@ -117,7 +113,6 @@ pub struct RuleOptions {
 pub enum Store {
     /// In files of this folder.
     Directory(PathBuf),
-    /// In etcd.
     Etcd(EtcdOptions),
     /// In the annotations of Kubernetes nodes.
     Kubernetes(KubernetesOptions),
@@ -168,7 +163,6 @@ pub enum Provenance {
     Default,
     /// The command line.
     Flag,
-    /// The environment.
     Environment,
 }
 

@@ -16,11 +16,8 @@ use flannel_plan::state::Key;
 /// A plan with its past.
 #[derive(Debug)]
 pub struct Planned {
-    /// What it was made from.
     pub inputs: Inputs,
-    /// What it was made for.
     pub scope: Scope,
-    /// The plan.
     pub plan: Plan,
     /// The addresses that the store gave this node, which the choice of the interface depended on.
     public: ByFamily<IpAddr>,

@@ -21,7 +21,6 @@ const MOST_OBSERVATIONS: u32 = 3;
 pub struct Settlement {
     /// How often the kernel was looked at.
     pub observations: u32,
-    /// What was changed, and how.
     pub done: Vec<(Key, &'static str)>,
     /// What could not be changed, and why.
     pub failures: Vec<Trouble>,
@@ -38,9 +37,7 @@ pub struct Settlement {
 /// An object that is not as it should be, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// The object.
     pub key: Key,
-    /// What is wrong with it.
     pub finding: Finding,
 }
 
@@ -71,7 +68,6 @@ impl Settlement {
 /// What becomes of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It is made.
     Made,
     /// It is held back: the object counts as not in place.
     Held,

@@ -47,9 +47,7 @@ pub struct Remembered {
 pub struct Belongs {
     /// The subnet file, which tells the daemons of a host apart.
     pub subnet_file: String,
-    /// The node's name.
     pub node: String,
-    /// The store, without secrets.
     pub store: String,
     /// Its server: every cluster has a node of some name.
     pub server: Server,

@@ -54,7 +54,6 @@ pub struct Reporter {
     conditions: Vec<Finding>,
     /// The lease store, which may pass on how the node is.
     store: watch::Sender<leases::Readiness>,
-    /// Who changes rules.
     pub suspects: Suspects,
 }
 
@@ -62,7 +61,6 @@ pub struct Reporter {
 pub struct Pass {
     /// How it ended, or why it did not get that far.
     pub result: Result<Settlement, NotYet>,
-    /// How long it took.
     pub took: Duration,
 }
 

@@ -44,7 +44,6 @@ pub struct StoreState {
     pub snapshot: Option<Arc<Snapshot>>,
     /// Whether that is only remembered from an earlier run: the store itself has said nothing yet.
     pub is_remembered: bool,
-    /// When it came.
     pub received: Option<Instant>,
     /// Why the store cannot be read now.
     pub read_trouble: Option<Box<Finding>>,
@@ -85,7 +84,6 @@ impl SharedState {
 /// What the store should say of this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// That.
     pub announcement: Announcement,
     /// The net-conf that it was made for: by another one, nothing may be claimed before the loop has judged it.
     pub config: NetworkConfig,
@@ -95,13 +93,10 @@ pub struct Wanted {
 pub struct Link {
     /// What the store should say of this node.
     pub wanted: watch::Receiver<Option<Wanted>>,
-    /// How this node is.
     pub readiness: watch::Receiver<Readiness>,
-    /// What an earlier run remembered.
     pub remembered: Option<Snapshot>,
     /// Where the store's state is kept.
     pub state: SharedState,
-    /// Wakes the loop.
     pub bell: Bell,
 }
 

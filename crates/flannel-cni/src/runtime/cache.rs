@@ -23,7 +23,6 @@ const KIND: &str = "cniCacheV1";
 /// One attachment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// The network.
     pub network: String,
     /// The container, with all that the plugins were told at ADD.
     pub container: Container,
@@ -38,22 +37,10 @@ pub struct Record {
 pub enum CacheError {
     /// A file cannot be read or written.
     #[error("cannot {act} {}: {source}", path.display())]
-    File {
-        /// What was tried.
-        act: &'static str,
-        /// Which one.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    File { act: &'static str, path: PathBuf, source: io::Error },
     /// A file does not hold what it should.
     #[error("{}: {why}", path.display())]
-    Content {
-        /// Which one.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-    },
+    Content { path: PathBuf, why: String },
 }
 
 /// The folder with the files.

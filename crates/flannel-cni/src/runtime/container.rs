@@ -11,7 +11,6 @@ use crate::request::{AttachmentId, check_container_id, check_interface_name, is_
 /// A container and how it is to be attached.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Container {
-    /// Its identity.
     pub id: String,
     /// Its network namespace; none if it is gone.
     pub netns: Option<PathBuf>,

@@ -13,7 +13,6 @@ pub enum RuntimeError {
         plugin: String,
         /// What it was asked to do.
         command: &'static str,
-        /// What it said.
         source: CniError,
     },
     /// A name, a version or a remembered result that cannot be used.
@@ -27,23 +26,16 @@ pub enum RuntimeError {
     NoCheck(String),
     /// What is remembered cannot be read or written.
     #[error("network {network:?}: {source}")]
-    Cache {
-        /// The network.
-        network: String,
-        /// Why.
-        source: CacheError,
-    },
+    Cache { network: String, source: CacheError },
     /// The list of what is remembered cannot be read.
     #[error(transparent)]
     Records(#[from] CacheError),
     /// An attachment of nobody could not be removed.
     #[error("failed to delete stale attachment {container_id} {ifname}: {source}")]
     Stale {
-        /// The container.
         container_id: String,
         /// Its interface.
         ifname: String,
-        /// Why.
         source: Box<RuntimeError>,
     },
     /// A failed ADD could not be undone entirely.

@@ -38,11 +38,9 @@ impl Exec for RawExec {
 
 /// The variables of a call.
 pub(super) struct Variables<'a> {
-    /// What to do.
     pub(super) command: Command,
     /// For whom; GC and STATUS have nobody.
     pub(super) container: Option<&'a Container>,
-    /// Where plugins are.
     pub(super) path: &'a [PathBuf],
 }
 

@@ -11,28 +11,13 @@ use super::network::{Network, NetworkError, Plugin};
 pub enum LoadError {
     /// A file or folder cannot be read.
     #[error("error reading {}: {source}", path.display())]
-    Read {
-        /// Which one.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    Read { path: PathBuf, source: io::Error },
     /// A file holds no network.
     #[error("{}: {source}", path.display())]
-    Content {
-        /// Which one.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: NetworkError,
-    },
+    Content { path: PathBuf, source: NetworkError },
     /// There are networks, but none of that name.
     #[error("no net configuration with name {name:?} in {}", folder.display())]
-    NotFound {
-        /// The folder.
-        folder: PathBuf,
-        /// The name.
-        name: String,
-    },
+    NotFound { folder: PathBuf, name: String },
     /// There is nothing.
     #[error("no net configurations found in {}", .0.display())]
     Nothing(PathBuf),

@@ -12,7 +12,6 @@ use crate::version::{Version, numbers};
 /// A conflist.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Network {
-    /// Its name.
     pub name: String,
     /// The version that its plugins are spoken to in; may be empty.
     pub version: String,
@@ -31,11 +30,9 @@ pub struct Network {
 /// One plugin of a network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plugin {
-    /// The name of its program.
     pub program: String,
     /// A name of its own, which only old configurations have; may be empty.
     pub name: String,
-    /// Its part of the configuration.
     pub config: Map<String, Value>,
 }
 

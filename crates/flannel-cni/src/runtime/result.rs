@@ -11,7 +11,6 @@ use crate::version::Version;
 pub struct Answer {
     /// As it was printed; its `cniVersion` is never missing.
     pub json: Map<String, Value>,
-    /// What it means.
     pub attachment: Attachment,
 }
 

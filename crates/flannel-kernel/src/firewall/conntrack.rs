@@ -16,9 +16,7 @@ const BY_PROTOCOL: u32 = 1 << 3;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot {verb} tracked connections: {why}")]
 pub struct ConntrackError {
-    /// What was tried.
     pub verb: &'static str,
-    /// Why.
     pub why: NetlinkError,
 }
 

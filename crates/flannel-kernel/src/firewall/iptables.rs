@@ -45,7 +45,6 @@ pub fn nat(family: Family) -> Table {
 /// Where the rules of a program are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
-    /// In nftables.
     Nftables,
     /// In tables of its own.
     Legacy,
@@ -56,28 +55,13 @@ pub enum Flavour {
 pub enum IptablesError {
     /// A program cannot be run.
     #[error("cannot run {program}: {why}")]
-    Run {
-        /// The program.
-        program: String,
-        /// Why.
-        why: std::io::Error,
-    },
+    Run { program: String, why: std::io::Error },
     /// A program failed.
     #[error("{program} failed: {words}")]
-    Failed {
-        /// The program.
-        program: String,
-        /// What it said.
-        words: String,
-    },
+    Failed { program: String, words: String },
     /// The table holds rules that iptables cannot read, so what it shows is not what is there.
     #[error("{program} cannot read table {table}: it holds rules that another program wrote by nftables")]
-    Incompatible {
-        /// The program.
-        program: String,
-        /// The table.
-        table: String,
-    },
+    Incompatible { program: String, table: String },
 }
 
 impl IptablesError {

@@ -12,9 +12,7 @@ use crate::sysctl;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot let 127.0.0.1 reach {address}: {why}")]
 pub struct LocalnetError {
-    /// Where packets go.
     pub address: Ipv4Addr,
-    /// Why.
     pub why: NetlinkError,
 }
 

@@ -31,11 +31,9 @@ pub use transaction::Transaction;
 /// A rule that is there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// Its chain.
     pub chain: String,
     /// The number by which it is deleted; only a rule that replaces this one has it, too.
     pub handle: u64,
-    /// What it says.
     pub rule: Rule,
 }
 
@@ -75,22 +73,10 @@ pub enum NftError {
     Unreachable(NetlinkError),
     /// Something cannot be read.
     #[error("cannot list {what}: {why}")]
-    List {
-        /// What was to be read.
-        what: String,
-        /// Why.
-        why: NetlinkError,
-    },
+    List { what: String, why: NetlinkError },
     /// The kernel refused a change, and with it the whole transaction.
     #[error("cannot {verb} {object}: {why}")]
-    Refused {
-        /// What was tried.
-        verb: &'static str,
-        /// The object.
-        object: String,
-        /// Why.
-        why: NetlinkError,
-    },
+    Refused { verb: &'static str, object: String, why: NetlinkError },
 }
 
 impl NftError {

@@ -1,6 +1,6 @@
 //! The rules of a node: looks at them in every system that can hold them, and changes what has to change.
 //!
-//! [`Rules::observation`] costs one question to the kernel while nothing changes, and no program is run then: nftables
+//! [`Rules::observe`] costs one question to the kernel while nothing changes, and no program is run then: nftables
 //! counts its changes, and what iptables keeps is compared by numbers or by bytes. [`Rules::apply`] makes each
 //! table right in one transaction. [`watch::RuleWatch`] tells when it is worth to look.
 

@@ -7,7 +7,6 @@ use rustix::io::Errno;
 /// Why the kernel did not do what it was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetlinkError {
-    /// The error number.
     pub errno: Errno,
     /// What the kernel said about it.
     pub message: Option<Box<str>>,

@@ -35,7 +35,6 @@ const MOST_DUMPS: usize = 500;
 
 /// A request of a batch that failed.
 pub(crate) struct FailedRequest {
-    /// Its place in the batch.
     pub(crate) place: usize,
     pub(crate) why: NetlinkError,
     /// Whether it was made for the second time; the first may have been granted.

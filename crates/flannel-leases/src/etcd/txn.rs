@@ -102,14 +102,12 @@ pub struct Contents {
     pub config: Option<String>,
     /// All leases that can be read, in the order of their keys.
     pub leases: Vec<StoredLease>,
-    /// The keys that cannot.
     pub faults: Vec<Fault>,
 }
 
 /// A lease, and how long it is going to live.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredLease {
-    /// The lease.
     pub lease: Lease,
     /// For how long; for ever, as a reservation, if none.
     pub time_to_live: Option<Duration>,

@@ -18,7 +18,6 @@ pub enum KubernetesError {
     /// The kubeconfig file is no help.
     #[error("kubeconfig {} cannot be used: {reason}", path.display())]
     Kubeconfig {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it, and what to do.
         reason: String,
@@ -31,12 +30,7 @@ pub enum KubernetesError {
     NoServer,
     /// The address of the API server is none.
     #[error("{url:?} is no address of an API server: {reason}; expected https://HOST:PORT")]
-    Url {
-        /// What was given.
-        url: String,
-        /// What is wrong with it.
-        reason: String,
-    },
+    Url { url: String, reason: String },
     /// Nothing says which Node object is this node's.
     #[error("this node's name is not known: set NODE_NAME, or POD_NAME and POD_NAMESPACE")]
     NoName,
@@ -50,20 +44,13 @@ pub enum KubernetesError {
     #[error(
         "pod {namespace}/{pod} is on no node yet, so this node's name is not known: set NODE_NAME instead"
     )]
-    Homeless {
-        /// The pod's name.
-        pod: String,
-        /// The pod's namespace.
-        namespace: String,
-    },
+    Homeless { pod: String, namespace: String },
     /// What this node shows to the server, or the server to it, cannot be read.
     #[error("{what} {place} cannot be used: {reason}")]
     Credential {
-        /// Which part of the credentials.
         what: &'static str,
         /// Where it is kept: a file's path, or "in the kubeconfig".
         place: String,
-        /// What is wrong with it.
         reason: String,
     },
     /// The way to the server cannot be used.
@@ -71,22 +58,10 @@ pub enum KubernetesError {
     Proxy(#[from] ProxyError),
     /// There is no connection.
     #[error("the API server {server} cannot be reached: {cause}{}", way_out(cause))]
-    Unreachable {
-        /// Its address.
-        server: String,
-        /// What the system says.
-        cause: io::Error,
-    },
+    Unreachable { server: String, cause: io::Error },
     /// A request has no answer, or none that helps.
     #[error("cannot {act}: {}", .fault.told_of(.server))]
-    Call {
-        /// What was asked.
-        act: String,
-        /// The server's address.
-        server: String,
-        /// What came of it.
-        fault: CallFault,
-    },
+    Call { act: String, server: String, fault: CallFault },
     /// The Node object of this node is not there.
     #[error(
         "there is no node {0}: the kubelet makes it when it joins the cluster; if it has another name, set NODE_NAME"
@@ -95,7 +70,6 @@ pub enum KubernetesError {
     /// Kubernetes gave this node no subnet.
     #[error("node {node} has no podCIDR: {cause}")]
     NoPodCidr {
-        /// The node.
         node: String,
         /// Why not, as far as can be seen, and what to do.
         cause: NoPodCidr,
@@ -105,33 +79,16 @@ pub enum KubernetesError {
         "node {node} has no {family} podCIDR, and the net-conf asks for {family}: give the kube-controller-manager \
          an {family} range in --cluster-cidr, or switch the family off in the net-conf"
     )]
-    NoFamily {
-        /// The node.
-        node: String,
-        /// The family that is missing.
-        family: Family,
-    },
+    NoFamily { node: String, family: Family },
     /// Kubernetes gave this node a subnet that is not part of the pod network.
     #[error(
         "podCIDR {subnet} of node {node} is outside of Network {network}: make Network in the net-conf and \
          --cluster-cidr of the kube-controller-manager the same"
     )]
-    Outside {
-        /// The node.
-        node: String,
-        /// Its subnet.
-        subnet: IpNet,
-        /// The pod network.
-        network: IpNet,
-    },
+    Outside { node: String, subnet: IpNet, network: IpNet },
     /// The subnets of this node cannot be read.
     #[error("node {node}: {cause}")]
-    BadPodCidr {
-        /// The node.
-        node: String,
-        /// What is wrong with them.
-        cause: PodCidrError,
-    },
+    BadPodCidr { node: String, cause: PodCidrError },
 }
 
 /// What came of a request in place of an answer.

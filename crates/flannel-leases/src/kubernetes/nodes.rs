@@ -47,7 +47,6 @@ pub(super) struct Nodes {
 pub(super) struct Memory {
     /// The UID that this node's object had.
     origin: Option<Arc<str>>,
-    /// The version of all that.
     version: Option<Arc<str>>,
     /// The subnets of nodes, by their names and the times at which they were made.
     subnets: BTreeMap<(Box<str>, u64), ByFamily<IpNet>>,

@@ -14,7 +14,6 @@ pub enum ConfigFault {
         line: usize,
         /// The column of the line, from 1.
         column: usize,
-        /// What is wrong there.
         problem: String,
     },
     /// A key has a value that cannot be.

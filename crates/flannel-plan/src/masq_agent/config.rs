@@ -41,7 +41,6 @@ pub enum DefaultNetworks {
     /// The private ones.
     #[default]
     Private,
-    /// All that are reserved.
     Reserved,
 }
 

@@ -29,7 +29,6 @@ const WITH_PORTS: [u8; 3] = [TCP, UDP, SCTP];
 /// All that the rules depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentSpec {
-    /// Where the rules are kept.
     pub system: System,
     /// The name of the chain, which tells two agents of a host apart.
     pub chain: ChainName,
@@ -37,7 +36,6 @@ pub struct AgentSpec {
     pub source_ports: ByFamily<SourcePorts>,
     /// The ports that it chooses from; none for any.
     pub to_ports: Vec<PortRange>,
-    /// What the file says.
     pub config: AgentConfig,
 }
 

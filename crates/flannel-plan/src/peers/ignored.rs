@@ -14,11 +14,9 @@ use crate::quoted::quoted;
 /// A lease that is not followed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IgnoredLease {
-    /// Whose lease.
     pub owner: String,
     /// Which lease: its first subnet, if it has any.
     pub subnet: Option<IpNet>,
-    /// Why not.
     pub why: Why,
 }
 

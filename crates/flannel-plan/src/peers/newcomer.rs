@@ -17,11 +17,8 @@ use crate::lease::Lease;
 /// A lease that ranks behind those that were followed as they are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Newcomer {
-    /// Whose lease.
     pub owner: String,
-    /// Which of its leases.
     pub subnets: ByFamily<IpNet>,
-    /// How far behind.
     pub newness: Newness,
 }
 

@@ -33,9 +33,7 @@ pub enum ChainType {
 /// What makes a chain one that packets come to by themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct BaseChain {
-    /// What it may do.
     pub kind: ChainType,
-    /// Where.
     pub hook: Hook,
     /// Its place among the others there: lower is earlier.
     pub priority: i32,
@@ -46,9 +44,7 @@ pub struct BaseChain {
 /// A chain to be made.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chain {
-    /// Its name.
     pub name: Box<str>,
-    /// Its comment.
     pub comment: Option<Box<str>>,
     /// Where packets come from; none if only others jump to it.
     pub base: Option<BaseChain>,

@@ -19,7 +19,6 @@ const DEEPEST: usize = 64;
 /// What is known of a packet that is about to leave the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
-    /// Where it comes from.
     pub source: IpAddr,
     /// Where it goes, after any translation of a service.
     pub destination: IpAddr,
@@ -27,7 +26,6 @@ pub struct Packet {
     pub protocol: Option<u8>,
     /// The port that it goes to, if it is known.
     pub port: Option<u16>,
-    /// Its mark.
     pub mark: u32,
     /// The device that it leaves by, if it is known.
     pub out_link: Option<Box<str>>,
@@ -51,22 +49,17 @@ pub enum Fate {
 /// A rule where it stands, such as one on a packet's way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlacedRule {
-    /// The table.
     pub table: TableId,
-    /// The chain.
     pub chain: Box<str>,
     /// The place of the rule in it, from 1 on.
     pub place: usize,
-    /// The rule.
     pub rule: Rule,
 }
 
 /// What becomes of a packet's source address, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Explanation {
-    /// The packet.
     pub packet: Packet,
-    /// What becomes of it.
     pub fate: Fate,
     /// The rules that matched, in the packet's order.
     pub matched: Vec<PlacedRule>,

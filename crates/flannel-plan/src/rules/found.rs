@@ -23,9 +23,7 @@ pub struct RuleObservation {
 /// A place where nothing could be seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unreadable {
-    /// The system.
     pub system: System,
-    /// The family.
     pub family: Family,
     /// The table; none if it is all of them.
     pub table: Option<Box<str>>,
@@ -71,13 +69,10 @@ impl Unreadable {
 /// A table that is there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundTable {
-    /// The table.
     pub id: TableId,
     /// Whether it is there and does nothing.
     pub dormant: bool,
-    /// Its chains.
     pub chains: Vec<FoundChain>,
-    /// Its sets of networks.
     pub sets: Vec<RuleSet>,
     /// The names of its other sets and maps.
     #[serde(default)]
@@ -90,7 +85,6 @@ pub struct FoundTable {
 /// A chain that is there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundChain {
-    /// Its name.
     pub name: Box<str>,
     /// Where packets come from; none if only others jump to it.
     pub base: Option<BaseChain>,
@@ -101,7 +95,6 @@ pub struct FoundChain {
 /// A rule that is there.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FoundRule {
-    /// What it says.
     pub rule: Rule,
     /// How it is named when it is deleted.
     pub name: RuleName,

@@ -67,14 +67,7 @@ pub enum Match {
     /// It goes to one of these ports.
     DestinationPorts(Is, Box<[PortRange]>),
     /// Its mark, under the mask, is the value.
-    Mark {
-        /// Whether it is.
-        is: Is,
-        /// The value.
-        value: u32,
-        /// The mask.
-        mask: u32,
-    },
+    Mark { is: Is, value: u32, mask: u32 },
     /// It is for this host, for many or for another, by the number of the kernel.
     PacketType(Is, u8),
     /// It goes to an address of this host.
@@ -103,9 +96,7 @@ pub enum Match {
 pub struct Expression {
     /// What people call it: the name of the match or target where iptables wrote it.
     pub label: Box<str>,
-    /// Its name.
     pub name: Box<str>,
-    /// Its bytes.
     pub data: Box<[u8]>,
 }
 
@@ -168,7 +159,6 @@ pub struct Rule {
     /// The mark that a packet gets before anything else is done.
     #[serde(default)]
     pub set_mark: Option<SetMark>,
-    /// What is done.
     pub action: Action,
     /// What stands beside it for people.
     pub comment: Option<Box<str>>,

@@ -20,7 +20,6 @@ const KUBE_PROXY: u32 = 0x4000;
 /// All that the rules depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Spec {
-    /// Where the rules are kept.
     pub system: System,
     /// What tells instances on one host apart: the subnet file.
     pub instance: Box<str>,

@@ -18,9 +18,7 @@ pub struct Tools {
 /// The programs of iptables of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// Where they keep rules.
     pub system: System,
-    /// What they can do.
     pub ability: Ability,
 }
 
@@ -34,7 +32,6 @@ pub struct Ability {
 /// Where the rules are kept, and what an operator should know about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice {
-    /// Where.
     pub system: System,
     /// Why it is not what was asked for.
     pub note: Option<Finding>,

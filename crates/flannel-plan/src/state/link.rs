@@ -13,14 +13,12 @@ use crate::quoted::quoted;
 /// A network device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Link {
-    /// Its name.
     pub name: LinkName,
     /// Its MAC, if it is a device that has one: peers hold it, so it is kept for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
     /// The largest packet that it takes.
     pub mtu: u32,
-    /// Whether it is administratively up.
     pub up: bool,
     /// The text on it that says whose it is.
     pub alias: Box<str>,

@@ -13,11 +13,9 @@ use crate::state::LinkKind;
 
 /// A device that was asked for.
 pub(super) struct Candidate {
-    /// The device.
     pub(super) link: LinkName,
     /// Its addresses, where those were asked for too.
     pub(super) fixed: ByFamily<IpAddr>,
-    /// Why it is a candidate.
     pub(super) because: String,
 }
 

@@ -14,7 +14,6 @@ use crate::state::{PROTOCOL, RouteKind};
 pub(super) enum Request<'a> {
     /// By its name or its address.
     Iface(&'a str),
-    /// By a pattern.
     Pattern(&'a Pattern),
     /// By an address that it leads to.
     CanReach(IpAddr),

@@ -36,7 +36,6 @@ pub(super) struct Seen {
 
 /// The store's net-conf is not followed now.
 pub(super) struct Held {
-    /// Why.
     findings: Vec<Finding>,
     /// What the store should say of this node all the same: nothing, unless a lease is all that is missing.
     pub(super) wanted: Option<Box<Wanted>>,

@@ -12,18 +12,15 @@ use tokio::task::AbortHandle;
 /// How many are served at once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Room {
-    /// Clients on this node.
     pub(super) node: usize,
     /// All others together.
     pub(super) strangers: usize,
-    /// Others of one source.
     pub(super) one_source: usize,
 }
 
 /// Where a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
-    /// On this node.
     Node,
     /// Elsewhere, in a pod for example. A host of IPv6 may have a whole /64 to itself: that counts as one.
     Stranger(IpAddr),

@@ -38,7 +38,6 @@ pub enum FileFault {
 pub enum Said {
     /// There is none, or nothing in it: the defaults.
     Nothing(AgentConfig),
-    /// This.
     Config(AgentConfig),
 }
 
@@ -82,7 +81,6 @@ pub struct Followed {
 /// What became of the configuration.
 #[derive(Debug)]
 pub enum News {
-    /// It is what it was.
     Same,
     /// It is another one.
     New,

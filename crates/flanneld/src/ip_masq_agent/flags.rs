@@ -87,17 +87,14 @@ const fn klog_value(name: &'static str) -> Flag {
 /// What the operator chose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentOptions {
-    /// The name of the chain.
     pub chain: ChainName,
     /// The networks that are left out if the file names none.
     pub default_networks: DefaultNetworks,
-    /// The families that have rules.
     pub families: Vec<Family>,
     /// Whether ports are chosen at random.
     pub random_fully: bool,
     /// The ports that are chosen from; none for all.
     pub to_ports: Vec<PortRange>,
-    /// The file.
     pub config: PathBuf,
     /// Whether rules are kept in nftables, unless the file says otherwise.
     pub nftables: bool,

@@ -66,9 +66,7 @@ pub fn wants_version(given: &Given) -> Result<bool, Vec<OptionFault>> {
 
 /// Reads the values of flags and collects the faults.
 pub struct Reader<'a> {
-    /// The flags that there are.
     pub table: &'static FlagTable,
-    /// What was given.
     pub given: &'a Given,
     /// What is wrong with it, so far.
     pub faults: Vec<OptionFault>,

@@ -16,9 +16,7 @@ pub struct Given {
 
 /// One text for one flag.
 pub struct Setting {
-    /// The text.
     pub text: String,
-    /// Who wrote it.
     pub from: Provenance,
 }
 
@@ -69,9 +67,7 @@ impl Given {
 /// A command line that has been read.
 pub struct CommandLine {
     table: &'static FlagTable,
-    /// What it sets.
     pub given: Given,
-    /// Whether it asks for help.
     pub help: bool,
     /// What is wrong with its form.
     pub faults: Vec<OptionFault>,

@@ -12,7 +12,6 @@ pub enum OptionFault {
     /// A flag that nobody knows.
     #[error("--{name}: there is no such flag{}", nearest.map(|flag| format!("; did you mean --{flag}?")).unwrap_or_default())]
     Unknown {
-        /// The name as written.
         name: String,
         /// A known name that is like it.
         nearest: Option<&'static str>,
@@ -25,18 +24,10 @@ pub enum OptionFault {
     },
     /// A flag at the end of the line that lacks its value.
     #[error("--{flag}: the value is missing; write --{flag}=VALUE")]
-    Valueless {
-        /// The flag.
-        flag: &'static str,
-    },
+    Valueless { flag: &'static str },
     /// A value behind a switch, in a word of its own.
     #[error("{value}: --{switch} takes its value only behind `=`; write --{switch}={value}")]
-    Detached {
-        /// The value.
-        value: String,
-        /// The switch before it.
-        switch: &'static str,
-    },
+    Detached { value: String, switch: &'static str },
     /// A word that belongs to no flag.
     #[error("{word}: flanneld takes only flags; quote a value that has spaces in it")]
     Stray {
@@ -52,21 +43,14 @@ pub enum OptionFault {
     /// A value that does not fit its flag.
     #[error("{origin}: {value} {why}")]
     BadValue {
-        /// Who set it.
         origin: Origin,
         /// The value, unless it is a secret.
         value: Shown,
-        /// What it should have been.
         why: String,
     },
     /// Two stores at once.
     #[error("{lease_dir} chooses another store than {}; keep one of the two", listed(origins))]
-    StoreTwice {
-        /// Who asks for the directory.
-        lease_dir: Origin,
-        /// Who asks for another store.
-        origins: Vec<Origin>,
-    },
+    StoreTwice { lease_dir: Origin, origins: Vec<Origin> },
     /// A Kubernetes node that nobody named.
     #[error(
         "--kube-subnet-mgr: which Kubernetes node is this? Set NODE_NAME (from spec.nodeName), or POD_NAME and \
@@ -77,20 +61,13 @@ pub enum OptionFault {
     #[error(
         "{from}: {name:?} cannot name this node; set NODE_NAME to 1 to 253 letters, digits, `-`, `_` or `.`"
     )]
-    Nameless {
-        /// Where the name is from.
-        from: &'static str,
-        /// The name.
-        name: String,
-    },
+    Nameless { from: &'static str, name: String },
 }
 
 /// Who set a flag: the command line or the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The flag.
     pub flag: &'static str,
-    /// Where its value is from.
     pub from: Provenance,
 }
 
@@ -106,7 +83,6 @@ impl fmt::Display for Origin {
 /// A text that is fit to be shown, or the place of one that is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// The text.
     Text(String),
     /// A secret was here.
     Hidden,

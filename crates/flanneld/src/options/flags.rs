@@ -4,15 +4,12 @@
 /// One flag.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Flag {
-    /// The name without dashes.
     pub name: &'static str,
-    /// The form of its value.
     pub takes: Takes,
     /// The value that holds when nobody sets one.
     pub default: &'static str,
     /// What it does, in one line.
     pub meaning: &'static str,
-    /// Whether this version does it.
     pub support: Support,
     /// The lease store that it is for.
     pub belongs: Belongs,
@@ -23,9 +20,7 @@ pub struct Flag {
 pub enum Belongs {
     /// Any of them.
     Any,
-    /// etcd.
     Etcd,
-    /// Kubernetes.
     Kubernetes,
 }
 

@@ -13,7 +13,6 @@ use crate::error::CniError;
 
 /// The device that gets the addresses, and who is on its bridge.
 pub(super) struct Target<'a> {
-    /// The bridge.
     pub(super) bridge: &'a Device,
     /// The device that gets them: the bridge, or the one that stands for it in a VLAN.
     pub(super) device: &'a Device,

@@ -24,7 +24,6 @@ pub(super) struct Config<'a> {
     delegate: Option<Object<'a>>,
     ipam: Option<Object<'a>>,
     runtime_config: Option<Object<'a>>,
-    /// What flanneld wrote.
     pub(super) subnet_file: &'a str,
 }
 

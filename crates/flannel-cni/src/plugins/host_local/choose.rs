@@ -41,7 +41,6 @@ impl NoAddress {
 /// What is known when a set is asked for an address.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// The address that is requested.
     pub requested: Option<IpAddr>,
     /// The address that the set gave last.
     pub last: Option<IpAddr>,

@@ -36,7 +36,6 @@ pub struct Folder {
 /// What a folder that does not exist means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// Make it.
     Make,
     /// There is nothing.
     Leave,

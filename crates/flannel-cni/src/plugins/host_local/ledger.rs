@@ -80,11 +80,8 @@ impl Standing {
 /// A reservation of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holding {
-    /// The address.
     pub address: IpAddr,
-    /// How the owner is named.
     pub form: Form,
-    /// What it is to us.
     pub standing: Standing,
 }
 

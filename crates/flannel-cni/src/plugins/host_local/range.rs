@@ -12,7 +12,6 @@ use crate::error::CniError;
 /// A range as the configuration writes it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RawRange {
-    /// The network.
     pub subnet: Option<IpNet>,
     /// The first address to give.
     pub start: Option<IpAddr>,
@@ -25,7 +24,6 @@ pub struct RawRange {
 /// A range of addresses of one network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// The network.
     pub subnet: IpNet,
     /// The first address to give.
     pub start: IpAddr,

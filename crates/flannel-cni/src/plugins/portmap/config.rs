@@ -53,9 +53,7 @@ impl Transport {
 pub(super) enum HostIp {
     /// At all of them.
     Any,
-    /// At all of one family.
     AnyOf(Family),
-    /// At this one.
     One(IpAddr),
     /// No address at all; Go takes it for one of IPv6.
     Unreadable(String),

@@ -90,7 +90,6 @@ pub(super) enum Takes {
 /// What a rule tells about where it leads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Leads {
-    /// The addresses of containers.
     pub(super) to: Vec<IpAddr>,
     /// The host's ports that it is about.
     pub(super) ports: Vec<u16>,

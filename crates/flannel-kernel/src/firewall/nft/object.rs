@@ -43,9 +43,7 @@ impl From<Family> for TableFamily {
 /// A table: its family and its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Table {
-    /// Its packets.
     pub family: TableFamily,
-    /// Its name.
     pub name: &'static str,
 }
 

@@ -61,9 +61,7 @@ impl RulesError {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("cannot change the rules in {id}: {why}")]
 pub struct RuleFailure {
-    /// The table.
     pub id: TableId,
-    /// Why.
     pub why: RulesError,
     /// What an operator can do about it, where we know.
     pub hint: Option<String>,

@@ -17,7 +17,6 @@ use crate::rules::{Action, Is, Match, Rule, SetMark, Side, SourcePorts, System, 
 /// What is in the tables of one family.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Saved {
-    /// The tables.
     pub tables: Vec<FoundTable>,
     /// The names of tables that hold rules which iptables cannot show: there is no telling what is in them.
     pub unreadable: Vec<Box<str>>,

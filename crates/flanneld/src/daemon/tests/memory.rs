@@ -25,9 +25,7 @@ pub struct Memory {
 #[derive(Default)]
 struct Inner {
     snapshot: Option<Snapshot>,
-    /// Why it cannot be read.
     away: Option<fn() -> StoreError>,
-    /// Why it takes no announcement.
     refuses: Option<fn() -> StoreError>,
     readiness: Vec<Readiness>,
     published: usize,

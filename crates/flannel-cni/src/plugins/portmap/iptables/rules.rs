@@ -29,7 +29,6 @@ const LONGEST_COMMENT: usize = 255;
 /// What should be there for one address of a container.
 pub(super) struct Plan {
     pub(super) family: Family,
-    /// The container's chain.
     pub(super) chain: Box<str>,
     /// The bit that marks packets, if we do that.
     pub(super) mark: Option<u32>,
