@@ -15,6 +15,7 @@ pub mod rival;
 mod server;
 mod sorted;
 mod timing;
+pub mod yaml;
 
 use std::fmt;
 use std::net::IpAddr;

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flannel_plan::secret::Secret;
-use yaml_rust2::{Yaml, YamlLoader};
+use yaml_rust2::Yaml;
 
 use super::access::{Access, Certificate, Credentials, Material, Server, Trust};
 use super::error::KubernetesError;
 use crate::proxy::Proxy;
+use crate::yaml::{self, Aliases};
 
 /// Reads a kubeconfig; a URL that is given beside it stands for that of its cluster.
 pub(super) fn read(path: &Path, url: Option<&str>) -> Result<Access, KubernetesError> {
@@ -22,7 +23,7 @@ pub(super) fn read(path: &Path, url: Option<&str>) -> Result<Access, KubernetesE
 
 pub(super) fn parse(text: &str, folder: &Path, url: Option<Server>) -> Result<Access, String> {
     // The reader's own message quotes nothing of the text, which holds secrets.
-    let documents = YamlLoader::load_from_str(text).map_err(|cause| format!("it is not YAML: {cause}"))?;
+    let documents = yaml::load(text, Aliases::Taken)?;
     let document = documents.first().ok_or("it is empty")?;
     let context = current(document)?;
     let cluster = text_of(context, "cluster")?.unwrap_or_default();

@@ -154,7 +154,9 @@ impl<'a> View<'a> {
         let owners = rules.iter().map(owner).collect();
         let base = table.chain(role.base_chain()).filter(|chain| is_base_chain(system, role, chain));
         let mut view = Self { role, system, chain, base, owners, jumps: vec![], old: vec![], lent: false };
-        for (chain, found) in table.rules().filter(|(_, found)| found.rule.target() == Some(name)) {
+        // A rule in the chain itself holds nothing: it goes with the chain.
+        let others = table.rules().filter(|(chain, _)| &*chain.name != name);
+        for (chain, found) in others.filter(|(_, found)| found.rule.target() == Some(name)) {
             view.lent |= !(is_base_chain(system, role, chain) && found.rule == jump);
         }
         for (at, found) in base.iter().flat_map(|chain| chain.rules.iter().enumerate()) {

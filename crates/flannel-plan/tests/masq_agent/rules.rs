@@ -138,3 +138,11 @@ fn a_set_holds_no_network_twice() {
     let set = &spec.desired()[0].sets[0].networks;
     assert_eq!(set.iter().map(IpNet::to_string).collect::<Vec<_>>(), ["10.0.0.0/7", "169.254.0.0/16"]);
 }
+
+#[test]
+fn a_chain_that_jumps_to_itself_goes_in_one_step() {
+    let none = usual(&[]);
+    let lines = ":POSTROUTING ACCEPT [0:0]\n:IP-MASQ-AGENT - [0:0]\n-A IP-MASQ-AGENT -j IP-MASQ-AGENT\n";
+    let (_, mends) = mended(&none, lines);
+    assert_eq!(mends.as_deref(), Some("*nat\n-F IP-MASQ-AGENT\n-X IP-MASQ-AGENT\nCOMMIT\n"));
+}

@@ -1,8 +1,8 @@
 //! YAML as JSON: the file of ip-masq-agent may be either. Takes the text, gives a JSON object in text.
 
+use flannel_leases::yaml::{self, Aliases};
 use serde_json::{Map, Value};
-use yaml_rust2::parser::{Event, EventReceiver, Parser};
-use yaml_rust2::{Yaml, YamlLoader};
+use yaml_rust2::Yaml;
 
 /// The text as a JSON object; nothing at all is an object without keys, as in Go.
 pub fn to_json(text: &str) -> Result<String, String> {
@@ -10,27 +10,12 @@ pub fn to_json(text: &str) -> Result<String, String> {
     if text.trim_start().starts_with('{') {
         return Ok(text.to_owned());
     }
-    refuse_aliases(text)?;
-    let documents = YamlLoader::load_from_str(text).map_err(|fault| format!("it is not YAML: {fault}"))?;
+    let documents = yaml::load(text, Aliases::Refused)?;
     match documents.first() {
         None | Some(Yaml::Null) => Ok("{}".to_owned()),
         Some(Yaml::Hash(_)) => Ok(value(&documents[0]).to_string()),
         Some(_) => Err("it has no keys: expected lines such as `masqLinkLocal: true`".to_owned()),
     }
-}
-
-/// Names for parts may stand for parts with names, and a few lines for more than memory holds.
-fn refuse_aliases(text: &str) -> Result<(), String> {
-    struct Aliases(bool);
-    impl EventReceiver for Aliases {
-        fn on_event(&mut self, event: Event) {
-            self.0 |= matches!(event, Event::Alias(_));
-        }
-    }
-    let mut aliases = Aliases(false);
-    let parsed = Parser::new_from_str(text).load(&mut aliases, false);
-    parsed.map_err(|fault| format!("it is not YAML: {fault}"))?;
-    if aliases.0 { Err("it has an alias (*NAME): write out what it stands for".to_owned()) } else { Ok(()) }
 }
 
 fn value(yaml: &Yaml) -> Value {
