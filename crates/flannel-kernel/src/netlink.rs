@@ -9,7 +9,7 @@ mod socket;
 
 pub use error::NetlinkError;
 pub(crate) use message::{Attributes, Outbox, Received, Writer, messages};
-pub(crate) use notices::{Heard, NoticeSocket};
+pub(crate) use notices::{NoticeSocket, Receipt};
 pub(crate) use socket::{FailedRequest, MOST_IN_A_CHUNK, Socket, error_of};
 
 use crate::abi::{AF_INET, AF_INET6};

@@ -20,7 +20,7 @@ use crate::abi::{
     RTNLGRP_LINK, RTNLGRP_NEIGH,
 };
 use crate::names::Names;
-use crate::netlink::{Heard, NetlinkError, NoticeSocket, Received, Socket, messages};
+use crate::netlink::{NetlinkError, NoticeSocket, Receipt, Received, Socket, messages};
 use crate::{address, link, neighbour, route};
 
 const GROUPS: [u32; 6] = [
@@ -141,10 +141,10 @@ impl Watch {
 
     /// Reads what came with one notice of the kernel, and says whether it matters.
     fn read_once(&mut self, flags: RecvFlags) -> Result<Option<Notice>, WatchError> {
-        let bytes = match self.socket.hear(flags)? {
-            Heard::Nothing => return Ok(None),
-            Heard::Lost => return self.start_over().map(Some),
-            Heard::Notices(bytes) => bytes,
+        let bytes = match self.socket.receive(flags)? {
+            Receipt::Nothing => return Ok(None),
+            Receipt::Lost => return self.start_over().map(Some),
+            Receipt::Notices(bytes) => bytes,
         };
         let interest = self.interest.read().unwrap_or_else(PoisonError::into_inner);
         let mut first = None;

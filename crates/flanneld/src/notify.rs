@@ -15,7 +15,7 @@ pub struct Supervisor {
 
 /// One word to the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Word<'a> {
+pub enum ServiceState<'a> {
     /// The node is wired for the first time.
     Ready,
     /// How the daemon is, in one line.
@@ -24,7 +24,7 @@ pub enum Word<'a> {
     Stopping,
 }
 
-impl Word<'_> {
+impl ServiceState<'_> {
     fn line(self) -> String {
         match self {
             Self::Ready => "READY=1\n".to_owned(),
@@ -47,7 +47,7 @@ impl Supervisor {
     }
 
     /// Tells it these words at once, and never waits for it.
-    pub fn tell(&self, words: &[Word<'_>]) -> io::Result<()> {
+    pub fn tell(&self, words: &[ServiceState<'_>]) -> io::Result<()> {
         let Some(name) = &self.socket else { return Ok(()) };
         let text: String = words.iter().map(|word| word.line()).collect();
         let socket = UnixDatagram::unbound()?;
@@ -80,9 +80,9 @@ mod tests {
         let name = format!("flanneld-notify-{}", std::process::id());
         let ear = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
         let supervisor = Supervisor::at(Some(format!("@{name}").into()));
-        supervisor.tell(&[Word::Ready, Word::Status("7 peers\nREADY=0")]).unwrap();
+        supervisor.tell(&[ServiceState::Ready, ServiceState::Status("7 peers\nREADY=0")]).unwrap();
         assert_eq!(heard(&ear), "READY=1\nSTATUS=7 peers READY=0\n");
-        supervisor.tell(&[Word::Stopping]).unwrap();
+        supervisor.tell(&[ServiceState::Stopping]).unwrap();
         assert_eq!(heard(&ear), "STOPPING=1\n");
     }
 
@@ -90,7 +90,7 @@ mod tests {
     fn a_supervisor_behind_a_path_hears_too() {
         let path = std::env::temp_dir().join(format!("flanneld-notify-{}.sock", std::process::id()));
         let ear = UnixDatagram::bind(&path).unwrap();
-        let told = Supervisor::at(Some(path.clone().into())).tell(&[Word::Ready]);
+        let told = Supervisor::at(Some(path.clone().into())).tell(&[ServiceState::Ready]);
         std::fs::remove_file(path).unwrap();
         told.unwrap();
         assert_eq!(heard(&ear), "READY=1\n");
@@ -99,12 +99,12 @@ mod tests {
     #[test]
     fn nobody_is_told_where_nobody_asks() {
         assert_eq!(Supervisor::at(Some(OsString::new())), Supervisor::default());
-        Supervisor::default().tell(&[Word::Ready]).unwrap();
+        Supervisor::default().tell(&[ServiceState::Ready]).unwrap();
     }
 
     #[test]
     fn a_supervisor_that_is_gone_is_an_error() {
         let gone = Supervisor::at(Some("/nonexistent/notify".into()));
-        assert_eq!(gone.tell(&[Word::Ready]).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(gone.tell(&[ServiceState::Ready]).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 }

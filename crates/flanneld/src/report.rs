@@ -286,7 +286,7 @@ impl Reporter {
         });
         self.health.set_readiness(readiness.clone());
         let status = readiness.line();
-        let words = [notify::Word::Status(&status), notify::Word::Ready];
+        let words = [notify::ServiceState::Status(&status), notify::ServiceState::Ready];
         // Systemd is told READY once; later words of it change nothing.
         let words = if readiness.ready { &words[..] } else { &words[..1] };
         if let Err(error) = self.supervisor.tell(words) {
@@ -331,7 +331,7 @@ impl Reporter {
     /// Says good-bye. The kernel stays as it is.
     pub fn stop(&self) {
         info!("stopping; the kernel is left as it is");
-        if let Err(error) = self.supervisor.tell(&[notify::Word::Stopping]) {
+        if let Err(error) = self.supervisor.tell(&[notify::ServiceState::Stopping]) {
             debug!(%error, "systemd does not listen");
         }
     }

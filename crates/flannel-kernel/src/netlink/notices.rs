@@ -22,7 +22,7 @@ pub(crate) struct NoticeSocket {
 }
 
 /// What was heard.
-pub(crate) enum Heard<'a> {
+pub(crate) enum Receipt<'a> {
     /// Nothing yet.
     Nothing,
     /// Something that was lost; what was still to be read is thrown away.
@@ -65,17 +65,17 @@ impl NoticeSocket {
     }
 
     /// Reads once; waits unless it is told not to.
-    pub(crate) fn hear(&mut self, flags: RecvFlags) -> Result<Heard<'_>, Errno> {
+    pub(crate) fn receive(&mut self, flags: RecvFlags) -> Result<Receipt<'_>, Errno> {
         let length = match rustix::net::recv(&self.fd, &mut self.inbox[..], flags | RecvFlags::TRUNC) {
             Ok((_, length)) => length,
-            Err(Errno::INTR | Errno::AGAIN) => return Ok(Heard::Nothing),
+            Err(Errno::INTR | Errno::AGAIN) => return Ok(Receipt::Nothing),
             Err(Errno::NOBUFS) => usize::MAX,
             Err(errno) => return Err(errno),
         };
         if length > self.inbox.len() {
             drain(&self.fd, &mut self.inbox);
-            return Ok(Heard::Lost);
+            return Ok(Receipt::Lost);
         }
-        Ok(Heard::Notices(&self.inbox[..length]))
+        Ok(Receipt::Notices(&self.inbox[..length]))
     }
 }

@@ -15,7 +15,7 @@ use flannel_plan::rules::{SourcePorts, changes, differences};
 use flannel_plan::state::Key;
 use tracing::{debug, error, info, warn};
 
-use super::file::{self, Followed, News, Said};
+use super::file::{self, FileChange, Followed, Said};
 use super::flags::AgentOptions;
 use crate::culprits::{Kinds, Suspects};
 use crate::damper::{Advice, Damper};
@@ -79,12 +79,12 @@ impl Agent {
         let mut troubles = Vec::new();
         let mut cause = Cause::Others;
         match self.followed.take(file::read(&self.options), now) {
-            News::Same => {}
-            News::New => {
+            FileChange::Same => {}
+            FileChange::New => {
                 cause = Cause::Config;
                 self.tell_config();
             }
-            News::Fault(fault) => troubles.push(self.words_of(&fault)),
+            FileChange::Fault(fault) => troubles.push(self.words_of(&fault)),
         }
         let config = self.followed.said().map(|said| said.config().clone());
         // Before the first good file nothing is touched: what an earlier run left is better than a guess.

@@ -80,7 +80,7 @@ pub struct Followed {
 
 /// What became of the configuration.
 #[derive(Debug)]
-pub enum News {
+pub enum FileChange {
     Same,
     /// It is another one.
     New,
@@ -90,26 +90,26 @@ pub enum News {
 
 impl Followed {
     /// Takes in what a reading gave at a moment.
-    pub fn take(&mut self, read: Result<Said, FileFault>, now: Instant) -> News {
+    pub fn take(&mut self, read: Result<Said, FileFault>, now: Instant) -> FileChange {
         let said = match read {
             Ok(said) => said,
             Err(fault) => {
                 self.lost = None;
-                return News::Fault(fault);
+                return FileChange::Fault(fault);
             }
         };
         if matches!((&said, &self.last), (Said::Nothing(_), Some(Said::Config(_)))) {
             let since = *self.lost.get_or_insert(now);
             if now < since + PATIENCE {
-                return News::Same;
+                return FileChange::Same;
             }
         }
         self.lost = None;
         if self.last.as_ref() == Some(&said) {
-            return News::Same;
+            return FileChange::Same;
         }
         self.last = Some(said);
-        News::New
+        FileChange::New
     }
 
     /// The configuration that holds; none before the first good one.
@@ -196,16 +196,16 @@ mod tests {
         let nothing = || Ok(Said::Nothing(AgentConfig::without_file(Default::default())));
         let (mut followed, start) = (Followed::default(), Instant::now());
         let first = config(r#"{"masqLinkLocal":true}"#);
-        assert!(matches!(followed.take(Ok(first.clone()), start), News::New));
-        assert!(matches!(followed.take(Ok(first.clone()), start), News::Same));
-        assert!(matches!(followed.take(Err(FileFault::TooLarge), start), News::Fault(_)));
-        assert!(matches!(followed.take(nothing(), start), News::Same));
+        assert!(matches!(followed.take(Ok(first.clone()), start), FileChange::New));
+        assert!(matches!(followed.take(Ok(first.clone()), start), FileChange::Same));
+        assert!(matches!(followed.take(Err(FileFault::TooLarge), start), FileChange::Fault(_)));
+        assert!(matches!(followed.take(nothing(), start), FileChange::Same));
         assert_eq!((followed.said(), followed.next_reading()), (Some(&first), Some(start + PATIENCE)));
-        assert!(matches!(followed.take(Ok(first.clone()), start + PATIENCE), News::Same));
+        assert!(matches!(followed.take(Ok(first.clone()), start + PATIENCE), FileChange::Same));
         assert_eq!(followed.next_reading(), None);
-        assert!(matches!(followed.take(nothing(), start + PATIENCE), News::Same));
-        assert!(matches!(followed.take(nothing(), start + PATIENCE * 2), News::New));
+        assert!(matches!(followed.take(nothing(), start + PATIENCE), FileChange::Same));
+        assert!(matches!(followed.take(nothing(), start + PATIENCE * 2), FileChange::New));
         assert_eq!(followed.said(), nothing().ok().as_ref());
-        assert!(matches!(followed.take(nothing(), start + PATIENCE * 3), News::Same));
+        assert!(matches!(followed.take(nothing(), start + PATIENCE * 3), FileChange::Same));
     }
 }

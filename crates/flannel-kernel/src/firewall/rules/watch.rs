@@ -15,7 +15,7 @@ use rustix::net::netlink;
 
 use crate::firewall::abi::*;
 use crate::firewall::netfilter::text;
-use crate::netlink::{Heard, NoticeSocket, Received, messages};
+use crate::netlink::{NoticeSocket, Receipt, Received, messages};
 use crate::watch::WatchError;
 
 /// Rules of ours may have changed.
@@ -72,14 +72,14 @@ impl RuleWatch {
     }
 
     fn read_once(&mut self, flags: RecvFlags) -> Result<Option<RuleNotice>, WatchError> {
-        let bytes = match self.socket.hear(flags)? {
-            Heard::Nothing => return Ok(None),
-            Heard::Lost => {
+        let bytes = match self.socket.receive(flags)? {
+            Receipt::Nothing => return Ok(None),
+            Receipt::Lost => {
                 // Perhaps one that matters.
                 self.pending = false;
                 return Ok(Some(RuleNotice { by: None }));
             }
-            Heard::Notices(bytes) => bytes,
+            Receipt::Notices(bytes) => bytes,
         };
         let mut notice = None;
         for message in messages(bytes).filter(|message| message.kind >> 8 == NFNL_SUBSYS_NFTABLES) {
