@@ -85,11 +85,12 @@ fn a_subnet_that_another_node_took_is_left_to_it_and_the_node_says_so() {
     assert_ne!(after.key, before.key);
     let kept = etcd.leases().unwrap().into_iter().find(|lease| lease.key == before.key).unwrap();
     assert_eq!(kept.value, taker.value, "never two holders");
-    assert!(
-        node.flanneld_lives() && node.log().contains(&before.key),
-        "it names what it lost: {}",
-        node.log()
-    );
+    // The lease stands in etcd a moment before the loop hears of it.
+    wait_until("worker1 to name what it lost", || match node.log() {
+        log if log.contains(&before.key) => Ok(()),
+        log => Err(log),
+    });
+    assert!(node.flanneld_lives());
     assert_eq!(node.pods().unwrap().remove(0).address(), pod, "pods stay");
     tell(format!("readyz: {:?}", readyz(node)));
 }
