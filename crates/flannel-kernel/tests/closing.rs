@@ -3,6 +3,8 @@
 
 mod sandbox;
 
+use std::sync::Mutex;
+
 use flannel_kernel::firewall::nft::*;
 use flannel_plan::rules::edit::Edit;
 use sandbox::*;
@@ -10,6 +12,8 @@ use sandbox::*;
 const TABLE: Table = Table { family: TableFamily::Ip, name: "closing" };
 /// NETLINK_NETFILTER, as `/proc/net/netlink` writes it.
 const NETFILTER: &str = "12";
+/// One test at a time: a program that another starts holds a copy of every socket between its fork and its exec.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// How many sockets to netfilter there are in this namespace, the kernel's own among them.
 fn sockets() -> usize {
@@ -25,6 +29,7 @@ fn commit(nft: &mut Nft, edit: Edit) {
 
 #[test]
 fn a_socket_that_deleted_something_still_works_and_is_gone_soon_after_it_is_dropped() {
+    let _alone = ALONE.lock();
     in_a_namespace(|| {
         let before = sockets();
         let mut nft = Nft::open().unwrap();
@@ -40,6 +45,7 @@ fn a_socket_that_deleted_something_still_works_and_is_gone_soon_after_it_is_drop
 
 #[test]
 fn a_socket_that_deleted_nothing_is_gone_when_it_is_dropped() {
+    let _alone = ALONE.lock();
     in_a_namespace(|| {
         let before = sockets();
         let mut nft = Nft::open().unwrap();
