@@ -98,11 +98,13 @@ fn or_somebody(by: &Option<LinkName>) -> String {
 }
 
 impl ApplyError {
-    pub(crate) fn refused(change: &Change, why: NetlinkError) -> Self {
+    /// The kernel does not take the change.
+    pub fn refused(change: &Change, why: NetlinkError) -> Self {
         Self::Refused { verb: change.verb(), object: object(change), why }
     }
 
-    pub(crate) fn no_device(change: &Change, link: LinkName) -> Self {
+    /// The device that the object belongs on is not there.
+    pub fn no_device(change: &Change, link: LinkName) -> Self {
         Self::NoDevice { verb: change.verb(), object: object(change), link }
     }
 

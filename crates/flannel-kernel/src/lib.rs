@@ -1,8 +1,7 @@
 //! Looks at the network state of Linux and changes it: acts, and decides nothing.
 //!
 //! [`Kernel`] is the only seam between what should be and what is. [`Linux`] speaks to the kernel of this
-//! machine in blocking calls; [`fake::Fake`] is a kernel in memory for tests. [`watch::Watch`] tells when it is
-//! worth to look again.
+//! machine in blocking calls (tests have one in memory); [`watch::Watch`] tells when it is worth to look again.
 
 mod abi;
 pub mod address;
@@ -11,10 +10,9 @@ mod batch;
 pub mod bridge;
 pub mod child;
 mod error;
-pub mod fake;
 pub mod file;
 pub mod firewall;
-#[doc(hidden)]
+#[cfg(fuzzing)]
 pub mod fuzz;
 mod link;
 mod linux;

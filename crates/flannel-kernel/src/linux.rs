@@ -4,8 +4,8 @@ mod host;
 mod rule_changes;
 
 use flannel_plan::diff::Change;
-use flannel_plan::observation::{LinkFact, Observation, Scope};
-use flannel_plan::ownership::{is_marked_by, must_know_the_living};
+use flannel_plan::observation::{Observation, Scope};
+use flannel_plan::ownership::{must_know_the_living, observes_entries_of};
 use flannel_plan::rules::observed::RuleScope;
 
 use crate::apply::{Applying, Known};
@@ -79,7 +79,7 @@ impl Linux {
         if observation.links.iter().any(|fact| must_know_the_living(scope, &fact.link)) {
             observation.living = living::signs();
         }
-        let devices = observation.links.iter().filter(|fact| is_in_scope(fact, scope));
+        let devices = observation.links.iter().filter(|fact| observes_entries_of(scope, &fact.link));
         self.known = devices.map(|fact| (fact.link.name, fact.index)).collect();
         self.last = Sizes {
             routes: observation.routes.len(),
@@ -104,7 +104,7 @@ impl Linux {
 
     /// Adds the neighbours and forwarding entries on the devices of the scope.
     fn observe_entries(&mut self, observation: &mut Observation, scope: &Scope) -> Result<(), ObserveError> {
-        let devices = observation.links.iter().filter(|fact| is_in_scope(fact, scope));
+        let devices = observation.links.iter().filter(|fact| observes_entries_of(scope, &fact.link));
         let devices: Vec<_> = devices.map(|fact| (fact.index, fact.link.name)).collect();
         if devices.is_empty() {
             return Ok(());
@@ -148,13 +148,6 @@ impl Kernel for Linux {
         }
         failures
     }
-}
-
-/// Whether the entries of a device are looked at.
-pub(crate) fn is_in_scope(fact: &LinkFact, scope: &Scope) -> bool {
-    let link = &fact.link;
-    let marked = is_marked_by(scope, &link.alias);
-    scope.links.contains(&link.name) || (marked && link.kind.is_made_here())
 }
 
 fn because(what: &str) -> impl FnOnce(NetlinkError) -> ObserveError {

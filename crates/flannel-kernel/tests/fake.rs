@@ -3,7 +3,7 @@
 
 mod sandbox;
 
-use flannel_kernel::fake::Fake;
+use fake_kernel::Fake;
 use flannel_kernel::{Kernel, NetlinkError};
 use flannel_plan::diff::Change;
 use flannel_plan::state::{Item, Link};

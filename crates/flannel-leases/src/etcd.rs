@@ -7,7 +7,7 @@ mod channel;
 mod claim;
 mod client;
 mod error;
-#[doc(hidden)]
+#[cfg(fuzzing)]
 pub mod fuzz;
 mod holding;
 mod keeper;

@@ -14,7 +14,7 @@ mod event;
 #[cfg(test)]
 mod fake;
 mod follow;
-#[doc(hidden)]
+#[cfg(fuzzing)]
 pub mod fuzz;
 mod identity;
 mod kubeconfig;

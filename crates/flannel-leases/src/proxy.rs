@@ -57,7 +57,8 @@ impl Proxies {
         }
     }
 
-    /// For tests: one for every server but these.
+    /// One for every server but these.
+    #[cfg(fuzzing)]
     pub(crate) fn named(https: &str, exempt: &str) -> Self {
         Self { https: Some(https.to_owned()), http: None, exempt: exempt.to_owned() }
     }

@@ -113,8 +113,13 @@ fn owns_link(scope: &Scope, observation: &Observation, link: &Link) -> bool {
     is_gone && (is_wanted || serves_one_of(scope, &mark))
 }
 
+/// Whether the neighbours and forwarding entries of a device are looked at.
+pub fn observes_entries_of(scope: &Scope, link: &Link) -> bool {
+    scope.links.contains(&link.name) || (is_marked_by(scope, &link.alias) && link.kind.is_made_here())
+}
+
 /// Whether this instance has marked a device, for a pod network that it serves or served.
-pub fn is_marked_by(scope: &Scope, alias: &str) -> bool {
+fn is_marked_by(scope: &Scope, alias: &str) -> bool {
     let own = Mark::read(&scope.instance);
     let is_same =
         |mark: Mark| own.is_some_and(|own| own.instance == mark.instance) && serves_one_of(scope, &mark);

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use fake_kernel::Fake;
 use fixture::{DUAL, NOW, VXLAN, evidence, inputs, lease, settled};
-use flannel_kernel::fake::Fake;
 use flannel_plan::backend::BackendError;
 use flannel_plan::family::ByFamily;
 use flannel_plan::finding::{Code, Finding};

@@ -76,8 +76,8 @@ impl Planned {
 
 #[cfg(test)]
 mod tests {
+    use fake_kernel::Fake;
     use flannel_kernel::Kernel;
-    use flannel_kernel::fake::Fake;
     use flannel_plan::mac::Mac;
     use flannel_plan::observation::{LinkFact, Observation};
     use flannel_plan::ownership;

@@ -81,8 +81,8 @@ fn changes(device: &Link) -> [Change; 2] {
 
 #[cfg(test)]
 mod tests {
+    use fake_kernel::Fake;
     use flannel_kernel::NetlinkError;
-    use flannel_kernel::fake::Fake;
     use flannel_plan::finding::Code;
     use flannel_plan::mac::Mac;
     use flannel_plan::observation::Observation;

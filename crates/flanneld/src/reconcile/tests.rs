@@ -1,7 +1,7 @@
 //! The loop body on a kernel in memory.
 
+use fake_kernel::Fake;
 use flannel_kernel::NetlinkError;
-use flannel_kernel::fake::Fake;
 use flannel_plan::desired::{self, plan};
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::finding::{Code, texts};

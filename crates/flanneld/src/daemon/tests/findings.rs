@@ -1,6 +1,6 @@
 //! A finding is the same wherever it is told.
 
-use flannel_kernel::fake::Fake;
+use fake_kernel::Fake;
 use flannel_plan::finding::{Code, Finding};
 use flannel_plan::state::Key;
 use serde_json::json;

@@ -17,7 +17,7 @@ const IN_NFTABLES: [&str; 1] = ["nftables ip flannel-ipv4"];
 const IN_IPTABLES: [&str; 3] = ["iptables filter", "iptables nat", "iptables raw"];
 
 /// A host with nftables, and programs of iptables that write there.
-fn host_with_iptables() -> flannel_kernel::fake::Fake {
+fn host_with_iptables() -> fake_kernel::Fake {
     let mut host = host();
     let ability = Ability { random_ports: true };
     let program = Program { system: System::IptablesNft, ability };

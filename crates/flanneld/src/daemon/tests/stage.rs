@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use fake_kernel::Fake;
 use flannel_kernel::NetlinkError;
-use flannel_kernel::fake::Fake;
 use flannel_leases::Server;
 use flannel_plan::desired;
 use flannel_plan::diff::Change;

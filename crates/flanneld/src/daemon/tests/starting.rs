@@ -1,6 +1,6 @@
 //! From nothing, from a reboot and from a restart.
 
-use flannel_kernel::fake::Fake;
+use fake_kernel::Fake;
 use flannel_plan::observation::Observation;
 
 use super::super::*;

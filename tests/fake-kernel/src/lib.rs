@@ -8,6 +8,7 @@ use flannel_plan::diff::Change;
 use flannel_plan::firewall_backend::{FirewallFacts, FirewallQuery, Translated, Untrack};
 use flannel_plan::link_name::LinkName;
 use flannel_plan::observation::{AddressFact, LinkFact, Observation, RouteFact, Scope};
+use flannel_plan::ownership::observes_entries_of;
 use flannel_plan::rules::edit::{applied, edits};
 use flannel_plan::rules::found::RuleObservation;
 use flannel_plan::rules::observed::RuleScope;
@@ -15,8 +16,7 @@ use flannel_plan::rules::{RuleTable, TableId};
 use flannel_plan::state::{Address, Item, Key, Link, Route};
 use rustix::io::Errno;
 
-use crate::linux::is_in_scope;
-use crate::{ApplyError, Failure, Kernel, NetlinkError, ObserveError};
+use flannel_kernel::{ApplyError, Failure, Kernel, NetlinkError, ObserveError};
 
 /// A kernel in memory.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +51,7 @@ impl Kernel for Fake {
         let in_scope: Vec<_> = observation
             .links
             .iter()
-            .filter(|fact| is_in_scope(fact, scope))
+            .filter(|fact| observes_entries_of(scope, &fact.link))
             .map(|fact| fact.link.name)
             .collect();
         observation.neighbours.retain(|neighbour| in_scope.contains(&neighbour.link));
