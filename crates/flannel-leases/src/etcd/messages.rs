@@ -71,10 +71,6 @@ pub(super) struct DeleteRangeRequest {
     pub key: Vec<u8>,
 }
 
-/// A message of which only the arrival counts.
-#[derive(Clone, Copy, PartialEq, Eq, Message)]
-pub(super) struct Done {}
-
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct RequestOp {
     #[prost(oneof = "Operation", tags = "1, 2, 3")]
@@ -91,33 +87,26 @@ pub(super) enum Operation {
     Delete(DeleteRangeRequest),
 }
 
+/// What came of an operation; of those that are no reads, only that they were done.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct ResponseOp {
-    #[prost(oneof = "Outcome", tags = "1, 2, 3")]
-    pub outcome: Option<Outcome>,
+    #[prost(message, optional, tag = "1")]
+    pub range: Option<RangeResponse>,
 }
 
-#[derive(Clone, PartialEq, Eq, Oneof)]
-pub(super) enum Outcome {
-    #[prost(message, tag = "1")]
-    Range(RangeResponse),
-    #[prost(message, tag = "2")]
-    Put(Done),
-    #[prost(message, tag = "3")]
-    Delete(Done),
-}
-
-/// A condition of a transaction; over a range, every key of it must meet it.
+/// A condition of a transaction; over a range, every key of it must meet it. A key that is not there counts as changed
+/// at 0.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct Compare {
     #[prost(enumeration = "Relation", tag = "1")]
     pub result: i32,
-    #[prost(enumeration = "Target", tag = "2")]
+    /// What of a key is compared.
+    #[prost(int32, tag = "2")]
     pub target: i32,
     #[prost(bytes = "vec", tag = "3")]
     pub key: Vec<u8>,
-    #[prost(oneof = "Compared", tags = "4, 6, 7")]
-    pub with: Option<Compared>,
+    #[prost(int64, optional, tag = "6")]
+    pub mod_revision: Option<i64>,
     #[prost(bytes = "vec", tag = "64")]
     pub range_end: Vec<u8>,
 }
@@ -129,23 +118,8 @@ pub(super) enum Relation {
     Less = 2,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Enumeration)]
-#[repr(i32)]
-pub(super) enum Target {
-    Version = 0,
-    ModRevision = 2,
-    Value = 3,
-}
-
-#[derive(Clone, PartialEq, Eq, Oneof)]
-pub(super) enum Compared {
-    #[prost(int64, tag = "4")]
-    Version(i64),
-    #[prost(int64, tag = "6")]
-    ModRevision(i64),
-    #[prost(bytes, tag = "7")]
-    Value(Vec<u8>),
-}
+/// The [`Compare::target`] that we use: when a key was changed last.
+pub(super) const MOD_REVISION: i32 = 2;
 
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct TxnRequest {
@@ -216,8 +190,6 @@ pub(super) struct LeaseGrantRequest {
 pub(super) struct LeaseGrantResponse {
     #[prost(int64, tag = "2")]
     pub id: i64,
-    #[prost(int64, tag = "3")]
-    pub ttl: i64,
 }
 
 /// Asks for something to be done with a lease: to be kept alive, revoked, or told of.

@@ -13,8 +13,8 @@ use super::client::Client;
 use super::error::EtcdError;
 use super::keys::{Keys, end_of};
 use super::messages::{
-    Compare, Compared, DeleteRangeRequest, LEASE_TIME_TO_LIVE, LeaseRequest, LeaseResponse, Operation,
-    Outcome, PutRequest, RangeRequest, Relation, RequestOp, TXN, Target, TxnRequest, TxnResponse,
+    Compare, DeleteRangeRequest, LEASE_TIME_TO_LIVE, LeaseRequest, LeaseResponse, MOD_REVISION, Operation,
+    PutRequest, RangeRequest, Relation, RequestOp, TXN, TxnRequest, TxnResponse,
 };
 use super::table::WholeRead;
 use super::{Etcd, StoreError};
@@ -42,18 +42,16 @@ pub(super) async fn write(
     value: String,
     lease: i64,
 ) -> Result<(bool, WholeRead), EtcdError> {
-    let key = keys.lease(&claim.name).into_bytes();
+    let key = keys.lease(&claim.name);
     let mut compare = vec![match &claim.guard {
-        Guard::Unchanged(revision) => changed(key.clone(), Vec::new(), Relation::Equal, *revision),
-        Guard::NoneSince(prefix, revision) => {
-            changed(prefix.clone().into_bytes(), end_of(prefix), Relation::Less, revision + 1)
-        }
+        Guard::Unchanged(revision) => changed(one(&key), Relation::Equal, *revision),
+        Guard::NoneSince(prefix, revision) => changed(all_below(prefix), Relation::Less, revision + 1),
     }];
-    let mut success = vec![op(Operation::Put(PutRequest { key, value: value.into_bytes(), lease }))];
+    let mut success = vec![put(&key, value, lease)];
     for (name, revision) in &claim.surplus {
-        let key = keys.lease(name).into_bytes();
-        compare.push(changed(key.clone(), Vec::new(), Relation::Equal, *revision));
-        success.push(op(Operation::Delete(DeleteRangeRequest { key })));
+        let key = keys.lease(name);
+        compare.push(changed(one(&key), Relation::Equal, *revision));
+        success.push(op(Operation::Delete(DeleteRangeRequest { key: key.into_bytes() })));
     }
     success.extend(whole(keys));
     let answer: TxnResponse =
@@ -61,32 +59,34 @@ pub(super) async fn write(
     Ok((answer.succeeded, whole_read(answer)?))
 }
 
-pub(super) fn op(operation: Operation) -> RequestOp {
+fn op(operation: Operation) -> RequestOp {
     RequestOp { operation: Some(operation) }
 }
 
-/// A condition on when keys were changed last; keys that are not there count as changed at 0.
-fn changed(key: Vec<u8>, range_end: Vec<u8>, relation: Relation, revision: i64) -> Compare {
-    Compare {
-        result: relation.into(),
-        target: Target::ModRevision.into(),
-        key,
-        with: Some(Compared::ModRevision(revision)),
-        range_end,
-    }
+fn put(key: &str, value: String, lease: i64) -> RequestOp {
+    op(Operation::Put(PutRequest { key: key.into(), value: value.into(), lease }))
+}
+
+fn one(key: &str) -> RangeRequest {
+    RangeRequest { key: key.into(), range_end: Vec::new() }
+}
+
+fn all_below(prefix: &str) -> RangeRequest {
+    RangeRequest { key: prefix.into(), range_end: end_of(prefix) }
+}
+
+/// A condition on when keys were changed last.
+fn changed(keys: RangeRequest, relation: Relation, revision: i64) -> Compare {
+    let (key, range_end, mod_revision) = (keys.key, keys.range_end, Some(revision));
+    Compare { result: relation.into(), target: MOD_REVISION, key, mod_revision, range_end }
 }
 
 fn whole(keys: &Keys) -> Vec<RequestOp> {
-    let config = RangeRequest { key: keys.config.clone().into_bytes(), range_end: Vec::new() };
-    let leases = RangeRequest { key: keys.subnets.clone().into_bytes(), range_end: end_of(&keys.subnets) };
-    vec![op(Operation::Range(config)), op(Operation::Range(leases))]
+    [one(&keys.config), all_below(&keys.subnets)].map(|range| op(Operation::Range(range))).into()
 }
 
 pub(super) fn whole_read(answer: TxnResponse) -> Result<WholeRead, EtcdError> {
-    let ranges = answer.responses.into_iter().filter_map(|response| match response.outcome {
-        Some(Outcome::Range(range)) => Some(range.kvs),
-        _ => None,
-    });
+    let ranges = answer.responses.into_iter().filter_map(|response| Some(response.range?.kvs));
     let ranges: Vec<_> = ranges.collect();
     // Half an answer must never pass for a whole one: what it lacks would count as gone.
     let (Some(header), Ok([config, leases])) = (answer.header, <[_; 2]>::try_from(ranges)) else {
@@ -119,19 +119,17 @@ impl Etcd {
         let whole = read(&mut self.client, &self.table.keys).await?;
         let config = whole.config.as_ref().map(|kv| String::from_utf8_lossy(&kv.value).into_owned());
         self.take(whole);
-        let entries: Vec<_> =
-            self.table.entries().map(|(_, entry)| (entry.lease.clone(), entry.lease_id)).collect();
         let mut leases = Vec::new();
-        for (lease, id) in entries {
-            let Some(lease) = lease else { continue };
-            let time_to_live = match id {
+        for (_, entry) in self.table.entries() {
+            let Some(lease) = &entry.lease else { continue };
+            let time_to_live = match entry.lease_id {
                 0 => None,
                 id => {
                     let answer: LeaseResponse = self.client.ask(ASK_LIFE, LeaseRequest { id }).await?;
                     Some(Duration::from_secs(u64::try_from(answer.ttl).unwrap_or_default()))
                 }
             };
-            leases.push(StoredLease { lease: Lease::clone(&lease), time_to_live });
+            leases.push(StoredLease { lease: Lease::clone(lease), time_to_live });
         }
         Ok(Contents { config, leases, faults: self.table.faults() })
     }
@@ -157,28 +155,14 @@ impl Etcd {
     }
 
     async fn put_new(&mut self, key: String, value: String, lease: i64) -> Result<(), EtcdError> {
-        let name = key.clone();
-        let key = key.into_bytes();
-        let equal = |target: Target, with| Compare {
-            result: Relation::Equal.into(),
-            target: target.into(),
-            key: key.clone(),
-            with: Some(with),
-            range_end: Vec::new(),
+        let request = TxnRequest {
+            compare: vec![changed(one(&key), Relation::Equal, 0)],
+            success: vec![put(&key, value.clone(), lease)],
+            failure: vec![op(Operation::Range(one(&key)))],
         };
-        let same = equal(Target::Value, Compared::Value(value.clone().into_bytes()));
-        let put = PutRequest { key: key.clone(), value: value.into_bytes(), lease };
-        let is_new = TxnRequest {
-            compare: vec![equal(Target::Version, Compared::Version(0))],
-            success: vec![op(Operation::Put(put))],
-            failure: Vec::new(),
-        };
-        let answer: TxnResponse = self.client.ask(PUT, is_new).await?;
-        if answer.succeeded {
-            return Ok(());
-        }
-        let is_same = TxnRequest { compare: vec![same], ..TxnRequest::default() };
-        let answer: TxnResponse = self.client.ask(PUT, is_same).await?;
-        if answer.succeeded { Ok(()) } else { Err(EtcdError::Exists(name)) }
+        let answer: TxnResponse = self.client.ask(PUT, request).await?;
+        let mut there = answer.responses.into_iter().filter_map(|response| response.range);
+        let is_there = there.any(|range| range.kvs.iter().any(|kv| kv.value == value.as_bytes()));
+        if answer.succeeded || is_there { Ok(()) } else { Err(EtcdError::Exists(key)) }
     }
 }

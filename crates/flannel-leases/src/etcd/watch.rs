@@ -1,8 +1,6 @@
 //! The stream of changes. Takes the revision of a whole read, gives what happened since; never a decision.
 
-use std::future::poll_fn;
-use std::pin::pin;
-use std::task::Poll;
+use std::future::ready;
 use std::time::{Duration, Instant};
 
 use tonic::{Status, Streaming};
@@ -72,7 +70,13 @@ impl Watch {
             end => return end,
         };
         // Thousands of nodes that start together should cost one snapshot, not thousands.
-        while let Some(answer) = at_once(self.stream.message()).await {
+        loop {
+            let answer = tokio::select! {
+                biased;
+                answer = self.stream.message() => answer,
+                // Never waits, so that nothing is lost by dropping it.
+                () = ready(()) => break,
+            };
             match self.judged(answer) {
                 Watched::Events(newer, more) => {
                     header = newer.or(header);
@@ -111,16 +115,6 @@ pub(super) fn judged(answer: Result<Option<WatchResponse>, Status>, is_young: bo
         Ok(None) => cut("it ended".to_owned()),
         Err(status) => cut(said(&status)),
     }
-}
-
-/// What a future gives without being waited for. Never waits, so that nothing is lost by dropping it.
-async fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
-    let mut future = pin!(future);
-    poll_fn(|context| match future.as_mut().poll(context) {
-        Poll::Ready(value) => Poll::Ready(Some(value)),
-        Poll::Pending => Poll::Ready(None),
-    })
-    .await
 }
 
 #[cfg(test)]
