@@ -166,7 +166,7 @@ impl LeaseStore for Directory {
 }
 
 fn snapshot(reading: &Reading, dir: &Path, owner: &str) -> Snapshot {
-    let config = reading.config().cloned();
+    let config = reading.net_conf.config().cloned();
     let (own, mut peers): (Vec<_>, Vec<_>) =
         reading.leases().cloned().partition(|lease| lease.owner == owner);
     peers.sort_by_key(|lease| lease.subnets);

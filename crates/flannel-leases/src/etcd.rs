@@ -153,7 +153,7 @@ impl Etcd {
     /// as there is nothing better. That another one holds it is news.
     fn follow_own(&mut self) {
         self.node.recall(&self.table);
-        let own = self.node.own(&self.table, self.table.config().ok());
+        let own = self.node.own(&self.table, self.table.net_conf.config().ok());
         let any = || self.table.entries().find(|(name, entry)| self.node.owns(name, entry));
         let lease_id = own.or_else(any).map(|(_, entry)| entry.lease_id);
         let title = lease_id.map(|lease_id| self.node.tenure.title(lease_id));
@@ -246,7 +246,7 @@ impl Etcd {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let config = self.table.config();
+        let config = self.table.net_conf.config();
         let found = self.node.own(&self.table, config.as_ref().ok().copied());
         let title = found.map(|(_, entry)| self.node.tenure.title(entry.lease_id));
         let rivals = found.filter(|_| title == Some(Title::Rivals));

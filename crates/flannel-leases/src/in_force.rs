@@ -29,6 +29,15 @@ impl NetConf {
         replace(self, new)
     }
 
+    /// Takes a text that was read now, in the same way.
+    pub(crate) fn take_text(&mut self, file: &Path, text: Result<impl AsRef<str>, String>) -> bool {
+        let parsed = text.and_then(|text| {
+            NetworkConfig::parse(text.as_ref()).map_err(|wrong| format!("holds no net-conf: {wrong}"))
+        });
+        let is_known = self.config.is_some();
+        self.take(file, parsed.map_err(|reason| staying(reason, is_known)))
+    }
+
     /// The config in force, or why there has been none so far.
     pub(crate) fn config(&self) -> Result<&NetworkConfig, Fault> {
         let unread = || Fault::new(Code::NetConfUnusable, "net-conf", "has not been read");
@@ -57,7 +66,7 @@ pub(crate) fn lease(
 }
 
 /// A reason, and that what was known before stays, if anything was.
-pub(crate) fn staying(reason: String, is_known: bool) -> String {
+fn staying(reason: String, is_known: bool) -> String {
     if is_known { reason + "; what it said before stays in force" } else { reason }
 }
 

@@ -35,7 +35,7 @@ impl Claim {
     pub(super) fn settle(mut self, lock: &Lock) -> Result<Lease, StoreError> {
         let held = self.held_before();
         self.reading.refresh(&self.dir, &Suspects::default())?;
-        let config = self.reading.config().map_err(StoreError::NoConfig)?;
+        let config = self.reading.net_conf.config().map_err(StoreError::NoConfig)?;
         let own = self.own_leases(config);
         let subnets = self.subnets(config, &own, &held)?;
         let kept = own.iter().find(|own| own.subnets == subnets);

@@ -11,14 +11,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use flannel_plan::config::NetworkConfig;
 use flannel_plan::finding::Code;
 use flannel_plan::lease::Lease;
 use flannel_plan::quoted::quoted;
 
 use super::notice::Suspects;
 use super::{CONFIG, lease_file, leases_of};
-use crate::in_force::{self, NetConf, staying};
+use crate::in_force::{self, NetConf};
 use crate::{Fault, StoreError};
 
 // Far above any real file: only there to keep a stray huge one out of memory.
@@ -29,7 +28,7 @@ const MOST_BYTES: usize = 256 * 1024;
 pub(super) struct Reading {
     /// Grows with every change that was found.
     pub version: u64,
-    net_conf: NetConf,
+    pub net_conf: NetConf,
     leases: BTreeMap<Box<str>, Entry>,
     faults: BTreeMap<Box<str>, String>,
 }
@@ -126,16 +125,7 @@ impl Reading {
             Ok(None) => Err("is not there: write the net-conf into it".to_owned()),
             Err(wrong) => Err(format!("cannot be read: {wrong}")),
         };
-        let is_known = self.net_conf.config().is_ok();
-        let parsed = text.and_then(|text| {
-            NetworkConfig::parse(&text).map_err(|wrong| format!("holds no net-conf: {wrong}"))
-        });
-        self.net_conf.take(&file, parsed.map_err(|reason| staying(reason, is_known)))
-    }
-
-    /// The config in force, or why there has been none so far.
-    pub(super) fn config(&self) -> Result<&NetworkConfig, Fault> {
-        self.net_conf.config()
+        self.net_conf.take_text(&file, text)
     }
 
     /// All leases in force.

@@ -112,13 +112,10 @@ impl GrpcChannel {
             let first = answers.message().await?;
             Ok((first.ok_or_else(|| Status::unavailable("the answer is empty"))?, answers))
         };
-        within(ANSWER_LIMIT, answer).await.map_err(|status| judged(&status, call.act, endpoint))
+        let late = || Status::deadline_exceeded(format!("no answer within {ANSWER_LIMIT:?}"));
+        let answer = timeout(ANSWER_LIMIT, answer).await.unwrap_or_else(|_| Err(late()));
+        answer.map_err(|status| judged(&status, call.act, endpoint))
     }
-}
-
-async fn within<T>(limit: Duration, what: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
-    let late = || Status::deadline_exceeded(format!("no answer within {limit:?}"));
-    timeout(limit, what).await.unwrap_or_else(|_| Err(late()))
 }
 
 fn judged(status: &Status, act: &'static str, endpoint: &str) -> CallError {

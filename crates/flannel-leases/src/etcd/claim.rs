@@ -55,8 +55,9 @@ pub(super) struct Held {
 pub(super) enum Lack {
     /// Nothing: this key says what it should.
     Nothing(Box<str>),
-    /// A transaction.
     Txn(ClaimTxn),
+    /// The end of somebody else who has this node's address, holds this key, and lives.
+    Rival(Box<str>),
 }
 
 /// A transaction that writes this node's lease.
@@ -163,8 +164,8 @@ impl Held {
 }
 
 /// Decides what to write next. `start` chooses among free subnets.
-pub(super) fn next_txn(table: &Table, node: &Node, start: u64) -> Result<Lack, ClaimError> {
-    let config = table.config().map_err(|fault| ClaimError::Store(StoreError::NoConfig(fault)))?;
+pub(super) fn next_txn(table: &Table, node: &Node, start: u64) -> Result<Lack, StoreError> {
+    let config = table.net_conf.config().map_err(StoreError::NoConfig)?;
     let kept = node.own(table, Some(config));
     let surplus = table.entries().filter(|(name, entry)| {
         node.owns(name, entry) && entry.remembered.is_none() && kept.is_none_or(|(kept, _)| kept != *name)
@@ -174,7 +175,7 @@ pub(super) fn next_txn(table: &Table, node: &Node, start: u64) -> Result<Lack, C
     if let Some((name, entry)) = kept {
         let title = node.tenure.title(entry.lease_id);
         if title == Title::Rivals {
-            return Err(ClaimError::Rival(name.into()));
+            return Ok(Lack::Rival(name.into()));
         }
         let is_said =
             entry.lease.as_ref().is_some_and(|lease| Some(&lease.announcement) == node.said.as_ref());
@@ -191,14 +192,6 @@ pub(super) fn next_txn(table: &Table, node: &Node, start: u64) -> Result<Lack, C
     Ok(Lack::Txn(ClaimTxn { name, guard, life: Life::Own, surplus }))
 }
 
-/// Why there is nothing to write.
-#[derive(Debug)]
-pub(super) enum ClaimError {
-    Store(StoreError),
-    /// Somebody else who has this node's address holds this key, and lives.
-    Rival(Box<str>),
-}
-
 /// The beginning of a lease's key that all keys of the same subnet have in common, whatever its length and
 /// whether IPv6 is on.
 fn same_base(name: &str) -> &str {
@@ -212,7 +205,7 @@ fn subnets(
     config: &NetworkConfig,
     node: &Node,
     start: u64,
-) -> Result<ByFamily<IpNet>, ClaimError> {
+) -> Result<ByFamily<IpNet>, StoreError> {
     let (own, others): (Vec<_>, Vec<_>) = table.entries().partition(|(name, entry)| node.owns(name, entry));
     let others = others.into_iter().filter_map(|(_, entry)| entry.subnets);
     let taken: Vec<_> = others.flat_map(|subnets| [subnets.v4, subnets.v6]).flatten().collect();
@@ -223,7 +216,7 @@ fn subnets(
     claim.choose(config).map_err(|none_free| {
         let below = &table.keys.subnets;
         let way_out = format!("delete the key of a node that is gone for good below {below}");
-        ClaimError::Store(StoreError::NoSubnetLeft { none_free, way_out })
+        StoreError::NoSubnetLeft { none_free, way_out }
     })
 }
 

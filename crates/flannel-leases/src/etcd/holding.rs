@@ -7,7 +7,7 @@ use flannel_plan::finding::Code;
 use flannel_plan::lease::{Announcement, Lease};
 use tracing::warn;
 
-use super::claim::{ClaimError, ClaimTxn, Held, Lack, Life, next_txn};
+use super::claim::{ClaimTxn, Held, Lack, Life, next_txn};
 use super::error::EtcdError;
 use super::table::any_overlap;
 use super::tenure::Title;
@@ -37,12 +37,11 @@ impl Etcd {
         self.read().await?;
         let mut times = 0;
         loop {
-            match next_txn(&self.table, &self.node, random()) {
-                Ok(Lack::Nothing(name)) if self.lives_on(&name).await? => return self.hold(&name),
-                Ok(Lack::Nothing(_)) => {}
-                Ok(Lack::Txn(txn)) => times += usize::from(!self.take_over(&txn).await?),
-                Err(ClaimError::Store(why)) => return Err(why),
-                Err(ClaimError::Rival(name)) => return Err(self.give_way(&name)),
+            match next_txn(&self.table, &self.node, random())? {
+                Lack::Nothing(name) if self.lives_on(&name).await? => return self.hold(&name),
+                Lack::Nothing(_) => {}
+                Lack::Txn(txn) => times += usize::from(!self.take_over(&txn).await?),
+                Lack::Rival(name) => return Err(self.give_way(&name)),
             }
             if began.elapsed() > PATIENCE {
                 return Err(EtcdError::Outraced { times, waited: PATIENCE }.into());
@@ -157,7 +156,7 @@ impl Etcd {
     /// What became of the lease that this node held.
     pub(super) fn loss(&self) -> Option<Fault> {
         let held = self.node.held.as_ref()?;
-        let config = self.table.config().ok()?;
+        let config = self.table.net_conf.config().ok()?;
         let mut others = self.table.entries().filter(|(name, entry)| !self.node.owns(name, entry));
         let taker =
             others.find(|(_, other)| other.subnets.is_some_and(|theirs| any_overlap(&held.subnets, &theirs)));

@@ -43,11 +43,6 @@ impl Keeper {
         Ok(answer.id)
     }
 
-    /// There is no such lease any more.
-    fn lost(&mut self, lease_id: i64) {
-        self.followed.take_if(|followed| followed.lease_id == lease_id);
-    }
-
     /// From now on this is the lease to keep alive; none if it is 0.
     pub(super) fn follow(&mut self, lease_id: i64) {
         if lease_id == 0 {
@@ -84,7 +79,7 @@ impl Keeper {
         let answer: LeaseResponse = client.ask(KEEP_ALIVE, LeaseRequest { id: lease_id }).await?;
         let ttl = Duration::from_secs(u64::try_from(answer.ttl).unwrap_or_default());
         if ttl.is_zero() {
-            self.lost(lease_id);
+            self.followed.take_if(|followed| followed.lease_id == lease_id);
         } else {
             let interval = interval(ttl, self.margin);
             self.followed = Some(Followed { lease_id, due: Instant::now() + interval, interval });

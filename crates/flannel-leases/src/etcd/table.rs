@@ -10,7 +10,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use flannel_plan::config::NetworkConfig;
 use flannel_plan::family::{ByFamily, overlap};
 use flannel_plan::finding::Code;
 use flannel_plan::lease::{Announcement, Lease, subnets_from_key};
@@ -21,7 +20,7 @@ use tracing::warn;
 use super::keys::Keys;
 use super::messages::{Event, Header, KeyValue};
 use crate::Fault;
-use crate::in_force::{self, NetConf, staying};
+use crate::in_force::{self, NetConf};
 use crate::sorted::Sorted;
 
 const DELETE: i32 = 1;
@@ -43,7 +42,7 @@ pub(super) struct Table {
     /// The revision of the last whole read: what events say of older ones is known.
     pub revision: i64,
     newest: Option<Header>,
-    net_conf: NetConf,
+    pub net_conf: NetConf,
     entries: BTreeMap<Box<str>, Entry>,
     leases: Sorted,
 }
@@ -156,18 +155,14 @@ impl Table {
     }
 
     fn take_config(&mut self, kv: Option<&KeyValue>) -> bool {
-        let parsed = match kv {
+        let text = match kv {
             None => Err(
                 "was not found in etcd: was it written by the etcdv3 API? Write the net-conf there by `etcdctl put`"
                     .to_owned(),
             ),
-            Some(kv) => std::str::from_utf8(&kv.value)
-                .map_err(|_| "is no text".to_owned())
-                .and_then(|text| NetworkConfig::parse(text).map_err(|why| format!("holds no net-conf: {why}"))),
+            Some(kv) => std::str::from_utf8(&kv.value).map_err(|_| "is no text".to_owned()),
         };
-        let is_known = self.net_conf.config().is_ok();
-        let parsed = parsed.map_err(|reason| staying(reason, is_known));
-        self.net_conf.take(Path::new(&self.keys.config), parsed)
+        self.net_conf.take_text(Path::new(&self.keys.config), text)
     }
 
     /// Drops remembered leases that the new history speaks against: their subnet, or their node, is elsewhere.
@@ -176,41 +171,34 @@ impl Table {
             return false;
         }
         let live = || self.entries.values().filter(|entry| entry.remembered.is_none());
-        let owners: BTreeSet<_> = live().filter_map(|entry| Some(&entry.lease.as_ref()?.owner)).collect();
+        let owners: BTreeSet<_> =
+            live().filter_map(|entry| Some(entry.lease.as_ref()?.owner.clone())).collect();
         let taken: Vec<_> = live().filter_map(|entry| entry.subnets).collect();
-        let is_refuted = |entry: &Entry| {
-            entry.remembered.is_some()
-                && (entry.lease.as_ref().is_some_and(|lease| owners.contains(&lease.owner))
-                    || entry
-                        .subnets
-                        .is_some_and(|ours| taken.iter().any(|theirs| any_overlap(&ours, theirs))))
-        };
-        let refuted: Vec<_> = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| is_refuted(entry))
-            .map(|(name, _)| name.clone())
-            .collect();
-        for name in &refuted {
-            let gone = self.entries.remove(name).and_then(|entry| entry.lease);
-            self.leases.replace(gone.as_ref(), None);
-        }
-        !refuted.is_empty()
+        let is_taken = |ours: ByFamily<IpNet>| taken.iter().any(|theirs| any_overlap(&ours, theirs));
+        self.drop_remembered(|entry, _| {
+            entry.lease.as_ref().is_some_and(|lease| owners.contains(&lease.owner))
+                || entry.subnets.is_some_and(is_taken)
+        })
     }
 
     /// Forgets what has been remembered for long enough.
     pub(super) fn forget_old(&mut self) {
         let now = Instant::now();
-        let count = self.entries.len();
-        let leases = &mut self.leases;
+        let is_changed = self.drop_remembered(|_, until| until <= now);
+        self.version += u64::from(is_changed);
+    }
+
+    /// Drops some of the remembered leases, and says whether there were any of them.
+    fn drop_remembered(&mut self, is_over: impl Fn(&Entry, Instant) -> bool) -> bool {
+        let (count, leases) = (self.entries.len(), &mut self.leases);
         self.entries.retain(|_, entry| {
-            let stays = entry.remembered.is_none_or(|until| until > now);
-            if !stays {
+            let is_over = entry.remembered.is_some_and(|until| is_over(entry, until));
+            if is_over {
                 leases.replace(entry.lease.as_ref(), None);
             }
-            stays
+            !is_over
         });
-        self.version += u64::from(self.entries.len() != count);
+        self.entries.len() != count
     }
 
     /// When something has to be forgotten next.
@@ -221,11 +209,6 @@ impl Table {
     /// The id of the cluster that was read.
     pub(super) fn origin(&self) -> Option<Arc<str>> {
         self.newest.map(|newest| format!("{:x}", newest.cluster_id).into())
-    }
-
-    /// The config in force, or why there has been none so far.
-    pub(super) fn config(&self) -> Result<&NetworkConfig, Fault> {
-        self.net_conf.config()
     }
 
     /// Every key of a lease, by the part of it that names the subnets.

@@ -121,5 +121,5 @@ fn bytes_that_are_no_text_are_a_fault() {
     take(&mut table, WholeRead { config: Some(config), ..read(5, vec![bytes]) });
     let reasons: Vec<_> = table.faults().into_iter().map(|fault| fault.reason).collect();
     assert_eq!(reasons, ["cannot be read: its value is no text"]);
-    assert_eq!(table.config().unwrap_err().reason, "is no text");
+    assert_eq!(table.net_conf.config().unwrap_err().reason, "is no text");
 }
