@@ -12,7 +12,7 @@ use std::process::Command as Process;
 
 use serde_json::{Map, Value};
 
-use crate::error::{CniError, finding};
+use crate::error::{CniError, OrInternal, finding};
 use crate::json::Object;
 use crate::plugins::Plugin;
 use crate::process;
@@ -37,8 +37,8 @@ pub fn call(
     if let Some(ours) = Plugin::find(plugin).filter(|_| is_this_program(&path)) {
         return ours.call(&request.with_config(command, config)?);
     }
-    let stdin = serde_json::to_vec(config)
-        .map_err(|error| CniError::internal(format!("bug: cannot write the configuration: {error}")))?;
+    let stdin =
+        serde_json::to_vec(config).or_internal(format_args!("bug: cannot write the configuration"))?;
     // The rest of the environment is the delegate's too.
     let environment =
         [("CNI_COMMAND", OsString::from(command.as_str())), ("CNI_ARGS", OsString::from(&request.args))];
@@ -79,8 +79,8 @@ pub fn execute<V: AsRef<OsStr>>(
 ) -> Result<Vec<u8>, CniError> {
     let mut process = Process::new(path);
     process.envs(environment.iter().map(|(key, value)| (key, value)));
-    let output = process::run(&mut process, stdin)
-        .map_err(|error| CniError::internal(format!("cannot run {}: {error}", path.display())))?;
+    let output = process::run(&mut process, stdin);
+    let output = output.or_internal(format_args!("cannot run {}", path.display()))?;
     // A delegate's words are for the operator's log; without one nothing is lost but them.
     let _ = std::io::stderr().write_all(&output.stderr);
     if output.status.success() { Ok(output.stdout) } else { Err(process::failure(&output)) }

@@ -99,3 +99,15 @@ impl fmt::Display for CniError {
 }
 
 impl std::error::Error for CniError {}
+
+/// A result whose error is of another kind.
+pub(crate) trait OrInternal<T> {
+    /// The same with an error of ours, for which the specification has no code: what was tried, and why it failed.
+    fn or_internal(self, tried: fmt::Arguments<'_>) -> Result<T, CniError>;
+}
+
+impl<T, E: fmt::Display> OrInternal<T> for Result<T, E> {
+    fn or_internal(self, tried: fmt::Arguments<'_>) -> Result<T, CniError> {
+        self.map_err(|why| CniError::internal(format!("{tried}: {why}")))
+    }
+}

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 
-use crate::error::CniError;
+use crate::error::{CniError, OrInternal};
 use crate::json;
 use crate::request::{AttachmentId, Request};
 
@@ -109,8 +109,7 @@ impl Records {
     pub fn sweep(&self, network: &str, valid: &[AttachmentId]) -> Result<(), CniError> {
         let entries = match fs::read_dir(&self.folder) {
             Err(error) if is_absent(&error) => return Ok(()),
-            entries => entries
-                .map_err(|error| CniError::internal(format!("cannot list {:?}: {error}", self.folder)))?,
+            entries => entries.or_internal(format_args!("cannot list {:?}", self.folder))?,
         };
         let mut outcome = Ok(());
         for entry in entries.flatten() {
@@ -147,8 +146,7 @@ impl Records {
     }
 
     fn put(&self, path: &Path, content: &[u8]) -> Result<(), CniError> {
-        self.write(path, content)
-            .map_err(|error| CniError::internal(format!("failed to save netconf {path:?}: {error}")))
+        self.write(path, content).or_internal(format_args!("failed to save netconf {path:?}"))
     }
 
     fn write(&self, path: &Path, content: &[u8]) -> std::io::Result<()> {
@@ -230,10 +228,8 @@ fn is_garbage(path: &Path, network: &str) -> bool {
 
 fn remove(path: &Path) -> Result<(), CniError> {
     match fs::remove_file(path) {
-        Err(error) if !is_absent(&error) => {
-            Err(CniError::internal(format!("cannot remove {path:?}: {error}")))
-        }
-        _ => Ok(()),
+        Err(error) if is_absent(&error) => Ok(()),
+        removed => removed.or_internal(format_args!("cannot remove {path:?}")),
     }
 }
 

@@ -10,7 +10,7 @@ use flannel_plan::rules::iptables::{saved, script};
 use flannel_plan::rules::{System, TableId};
 
 use super::again;
-use crate::error::CniError;
+use crate::error::{CniError, OrInternal};
 
 /// The name of the table.
 pub(crate) const NAT: &str = "nat";
@@ -97,7 +97,7 @@ pub(crate) fn clean_legacy(
             let edits = edits(&mut NatTable::Saved(&found), family);
             restore(&iptables, &edits.map_err(|why| failed("nftables", why.to_string()))?)
         });
-        cleaned.map_err(|why| CniError::internal(format!("{what}: {why}")))?;
+        cleaned.or_internal(format_args!("{what}"))?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use flannel_plan::rules::{Action, Is, Match, Rule, SourcePorts, multicast};
 use ipnet::IpNet;
 
 use super::Meant;
-use crate::error::CniError;
+use crate::error::{CniError, OrInternal};
 use crate::firewall::{NAT, NatTable, again, holds, names, observe, restore, without_chains};
 use crate::request::Request;
 
@@ -40,7 +40,7 @@ pub(super) fn set_up(request: &Request, addresses: &[IpNet]) -> Result<(), CniEr
             let found = if is_new { None } else { Some(observe(&iptables)?) };
             restore(&iptables, &additions(request, family, &addresses, found.as_ref()))
         });
-        made.map_err(|why| CniError::internal(format!("cannot set up masquerading: {why}")))?;
+        made.or_internal(format_args!("cannot set up masquerading"))?;
     }
     Ok(())
 }

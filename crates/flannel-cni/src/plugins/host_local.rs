@@ -21,7 +21,7 @@ use self::config::Config;
 use self::folder::Missing;
 use self::ledger::{Form, Holding, Ledger, Owner};
 use self::range::{Range, RangeSet};
-use crate::error::{CniError, code};
+use crate::error::{CniError, OrInternal, code};
 use crate::request::Request;
 use crate::result::{Attachment, Dns, Ip};
 
@@ -221,8 +221,8 @@ fn valid(holdings: &[Holding]) -> impl Iterator<Item = IpAddr> {
 }
 
 fn name_servers(path: &Path) -> Result<Dns, CniError> {
-    let text = flannel_files::read(path, flannel_files::MOST_BY_HAND)
-        .map_err(|error| CniError::internal(format!("cannot read resolvConf {}: {error}", path.display())))?;
+    let text = flannel_files::read(path, flannel_files::MOST_BY_HAND);
+    let text = text.or_internal(format_args!("cannot read resolvConf {}", path.display()))?;
     Ok(Dns::from_resolv_conf(&String::from_utf8_lossy(&text)))
 }
 

@@ -8,7 +8,7 @@ use flannel_kernel::netns::visit;
 use flannel_kernel::stack::{Device, Stack};
 use ipnet::IpNet;
 
-use crate::error::CniError;
+use crate::error::{CniError, OrInternal};
 use crate::request::Request;
 use crate::result::{Attachment, Interface, Ip};
 use crate::sandbox::{self, Sandbox};
@@ -70,14 +70,15 @@ fn visit_lo<T>(
     netns: std::fs::File,
     work: impl FnOnce(&mut Stack, Device) -> Result<T, NetlinkError>,
 ) -> Result<T, CniError> {
-    let because = |why: NetlinkError| CniError::internal(format!("cannot set up lo: {why}"));
     let found = visit(netns, || {
         let mut stack = Stack::open()?;
         let name = "lo".parse().map_err(|_| NetlinkError::from(rustix::io::Errno::INVAL))?;
         stack.device(name)?.map(|lo| work(&mut stack, lo)).transpose()
     });
-    let found = found.map_err(|error| CniError::internal(error.to_string()))?.map_err(because)?;
-    found.ok_or_else(|| CniError::internal("cannot set up lo: the namespace has no such interface"))
+    let found = found.map_err(|error| CniError::internal(error.to_string()))?;
+    found
+        .or_internal(format_args!("cannot set up lo"))?
+        .ok_or_else(|| CniError::internal("cannot set up lo: the namespace has no such interface"))
 }
 
 /// `lo` with its first address of each family.

@@ -18,7 +18,7 @@ use ipnet::IpNet;
 
 use self::config::{Config, Transport, container_addresses, host_ports};
 use self::owner::{Meant, Owner};
-use crate::error::{CniError, code};
+use crate::error::{CniError, OrInternal, code};
 use crate::firewall::backend::FirewallBackend;
 use crate::firewall::{NatTable, clean_legacy, delete, failure, in_nft};
 use crate::request::Request;
@@ -119,8 +119,7 @@ fn forget(ports: Vec<u16>) {
 fn let_localhost_in(addresses: &[IpNet]) -> Result<(), CniError> {
     for address in addresses {
         if let IpAddr::V4(address) = address.addr() {
-            let failed = |why| CniError::internal(format!("unable to enable route_localnet: {why}"));
-            let_localhost_reach(address).map_err(failed)?;
+            let_localhost_reach(address).or_internal(format_args!("unable to enable route_localnet"))?;
         }
     }
     Ok(())

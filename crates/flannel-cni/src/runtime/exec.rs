@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::container::Container;
 use crate::delegate::find_in_path;
-use crate::error::CniError;
+use crate::error::{CniError, OrInternal};
 use crate::json::compact;
 use crate::process;
 use crate::request::Command;
@@ -64,8 +64,8 @@ pub(super) fn call(
 ) -> Result<Vec<u8>, CniError> {
     let mut process = exec.command(program);
     set(&mut process, variables)?;
-    let cannot = |why| CniError::internal(format!("cannot run {}: {why}", program.display()));
-    let output = process::run(&mut process, compact(config).as_bytes()).map_err(cannot)?;
+    let output = process::run(&mut process, compact(config).as_bytes());
+    let output = output.or_internal(format_args!("cannot run {}", program.display()))?;
     if output.status.success() || !output.stdout.is_empty() {
         // What a plugin says besides its answer is for the operator; nobody may be there to read it.
         let _ = io::stderr().write_all(&output.stderr);
@@ -76,8 +76,7 @@ pub(super) fn call(
 fn set(process: &mut Process, variables: &Variables<'_>) -> Result<(), CniError> {
     let nobody = Container::default();
     let container = variables.container.unwrap_or(&nobody);
-    let path = std::env::join_paths(variables.path)
-        .map_err(|why| CniError::internal(format!("no CNI_PATH can be made: {why}")))?;
+    let path = std::env::join_paths(variables.path).or_internal(format_args!("no CNI_PATH can be made"))?;
     process.env("CNI_COMMAND", variables.command.as_str()).env("CNI_PATH", path);
     process.env("CNI_CONTAINERID", &container.id).env("CNI_IFNAME", &container.ifname);
     process.env("CNI_NETNS", container.netns.as_deref().unwrap_or(Path::new("")));

@@ -11,7 +11,7 @@ use super::error::RuntimeError;
 use super::exec::{self, Variables};
 use super::list::failed;
 use super::network::{Network, Plugin};
-use crate::error::CniError;
+use crate::error::{CniError, OrInternal};
 use crate::json::Object;
 use crate::request::Command;
 use crate::version::Version;
@@ -44,9 +44,7 @@ impl Runtime<'_> {
         let variables = Variables { command: Command::Version, container: Some(&dummy), path: &path };
         let question = Map::from_iter([("cniVersion".to_owned(), Version::NEWEST.as_str().into())]);
         match exec::call(&*self.exec, program, &variables, &question) {
-            Ok(stdout) => {
-                spoken(&stdout).map_err(|why| CniError::internal(format!("decoding version info: {why}")))
-            }
+            Ok(stdout) => spoken(&stdout).or_internal(format_args!("decoding version info")),
             Err(why) if why.to_string() == "unknown CNI_COMMAND: VERSION" => Ok(vec!["0.1.0".to_owned()]),
             Err(why) => Err(why),
         }

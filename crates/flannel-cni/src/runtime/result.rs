@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::error::CniError;
+use crate::error::{CniError, OrInternal};
 use crate::result::Attachment;
 use crate::version::Version;
 
@@ -17,9 +17,8 @@ pub struct Answer {
 impl Answer {
     /// Reads what a plugin printed; without a version it is of the configuration's, and `null` is nothing.
     pub(super) fn parse(stdout: &[u8], version: &str) -> Result<Self, CniError> {
-        let unread = |why| CniError::internal(format!("failed to unmarshal raw result: {why}"));
-        let json: Option<Map<String, Value>> = serde_json::from_slice(stdout).map_err(unread)?;
-        let mut json = json.unwrap_or_default();
+        let json: Result<Option<Map<String, Value>>, _> = serde_json::from_slice(stdout);
+        let mut json = json.or_internal(format_args!("failed to unmarshal raw result"))?.unwrap_or_default();
         if json.get("cniVersion").and_then(Value::as_str).is_none_or(str::is_empty) {
             let version = if version.is_empty() { Version::V0_1_0.as_str() } else { version };
             json.insert("cniVersion".to_owned(), version.into());

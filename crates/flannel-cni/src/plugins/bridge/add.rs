@@ -12,7 +12,7 @@ use ipnet::IpNet;
 use super::config::{Config, Inside};
 use super::{gateway, host, inside, request_to_ipam, veth};
 use crate::attachment::{self, Router};
-use crate::error::CniError;
+use crate::error::{CniError, OrInternal};
 use crate::request::{Command, Request};
 use crate::result::{Attachment, Interface};
 use crate::{delegate, macspoof, masquerade, sandbox};
@@ -134,8 +134,7 @@ impl Adding<'_> {
             Inside::Raised => self.host.wait_for_up(port.index, PORT_LIMIT),
             Inside::Untouched => self.host.device_at(port.index),
         };
-        let found =
-            observation.map_err(host::kernel_error(format_args!("failed to lookup {:?}", port.name)))?;
+        let found = observation.or_internal(format_args!("failed to lookup {:?}", port.name))?;
         let found = found.ok_or_else(|| CniError::internal(format!("somebody removed {}", port.name)))?;
         if self.config.inside == Inside::Raised && found.state != OperState::UP {
             return Err(CniError::internal(format!("bridge port in error state: {}", found.state)));
@@ -151,8 +150,7 @@ impl Adding<'_> {
     ) -> Result<Vec<Interface>, CniError> {
         // A bridge that was made by another may have changed its address when it got our port.
         let bridge = self.host.device_at(self.bridge.index);
-        let bridge =
-            bridge.map_err(host::kernel_error(format_args!("failed to lookup {:?}", self.bridge.name)))?;
+        let bridge = bridge.or_internal(format_args!("failed to lookup {:?}", self.bridge.name))?;
         let bridge = bridge.as_ref().unwrap_or(&self.bridge);
         let on_host = |device: &Device| Interface {
             name: device.name.to_string(),

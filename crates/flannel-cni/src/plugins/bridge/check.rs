@@ -10,7 +10,7 @@ use flannel_plan::observation::Scope;
 use super::config::Config;
 use super::{host, request_to_ipam};
 use crate::attachment::{Found, Promise};
-use crate::error::CniError;
+use crate::error::{CniError, OrInternal};
 use crate::request::{Command, Request};
 use crate::{delegate, sandbox};
 
@@ -41,10 +41,9 @@ pub fn check(request: &Request) -> Result<(), CniError> {
 
 fn observe_pod(ifname: &str) -> Result<Found, CniError> {
     let Ok(name) = ifname.parse::<LinkName>() else { return Ok(Found::default()) };
-    let failed = |why: String| CniError::internal(format!("cannot look into the container: {why}"));
-    let pod = host::open()?.device(name).map_err(|why| failed(why.to_string()))?;
+    let pod = host::open()?.device(name).or_internal(format_args!("cannot look into the container"))?;
     let observation = Linux::open().and_then(|mut kernel| kernel.observe_without_rules(&Scope::default()));
-    let observation = observation.map_err(|why| failed(why.to_string()))?;
+    let observation = observation.or_internal(format_args!("cannot look into the container"))?;
     let addresses =
         observation.addresses.iter().filter(|fact| fact.link == name).map(|fact| fact.address).collect();
     Ok(Found { pod, addresses, routes: observation.routes, ..Found::default() })
@@ -52,9 +51,7 @@ fn observe_pod(ifname: &str) -> Result<Found, CniError> {
 
 fn observe_host(promise: &Promise, found: &mut Found) -> Result<(), CniError> {
     let mut host = host::open()?;
-    let mut find = |name: LinkName| {
-        host.device(name).map_err(host::kernel_error(format_args!("failed to lookup {name:?}")))
-    };
+    let mut find = |name: LinkName| host.device(name).or_internal(format_args!("failed to lookup {name:?}"));
     found.bridge = find(promise.bridge)?;
     for name in promise.other_names().filter_map(|name| name.parse().ok()) {
         found.others.extend(find(name)?);

@@ -7,7 +7,7 @@ use flannel_plan::mac::Mac;
 use serde_json::Value;
 
 use crate::attachment::Router;
-use crate::error::CniError;
+use crate::error::{CniError, OrInternal};
 use crate::json::Object;
 use crate::request::Request;
 use crate::result::Dns;
@@ -110,7 +110,7 @@ pub(super) fn ipam(keys: Object<'_>) -> Result<Option<&str>, CniError> {
 /// The name of the bridge.
 pub(in crate::plugins) fn bridge_name(keys: Object<'_>) -> Result<LinkName, CniError> {
     let name = keys.text("bridge")?.unwrap_or("cni0");
-    name.parse().map_err(|why| CniError::internal(format!("failed to create bridge {name:?}: {why}")))
+    name.parse().or_internal(format_args!("failed to create bridge {name:?}"))
 }
 
 fn router(keys: Object<'_>) -> Result<Router, CniError> {
@@ -207,7 +207,7 @@ fn mac(request: &Request, keys: Object<'_>) -> Result<Option<Mac>, CniError> {
     };
     let by_runtime = keys.object("runtimeConfig")?.map(|config| config.text("mac")).transpose()?.flatten();
     let said = [by_runtime, by_args, by_environment].into_iter().flatten().find(|mac| !mac.is_empty());
-    said.map(|mac| mac.parse().map_err(|why| CniError::internal(format!("mac: {why}")))).transpose()
+    said.map(|mac| mac.parse().or_internal(format_args!("mac"))).transpose()
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use flannel_plan::link_name::LinkName;
 use ipnet::IpNet;
 
 use super::{all, host, request_to_ipam};
-use crate::error::CniError;
+use crate::error::{CniError, OrInternal};
 use crate::json::Object;
 use crate::request::{Command, Request};
 use crate::sandbox::{self, Sandbox};
@@ -69,14 +69,12 @@ fn find_veth(request: &Request) -> Result<Option<Veth>, CniError> {
 fn find_inside(request: &Request) -> Result<Option<Veth>, CniError> {
     let Ok(name) = request.ifname.parse::<LinkName>() else { return Ok(None) };
     let mut stack = host::open()?;
-    let failed = || format!("failed to lookup {name:?}");
-    let found = stack.device(name).map_err(host::kernel_error(format_args!("{}", failed())))?;
+    let found = stack.device(name).or_internal(format_args!("failed to lookup {name:?}"))?;
     // A device of another kind is not ours.
     let Some(device) = found.filter(|found| &*found.kind == "veth") else { return Ok(None) };
     let mut addresses = Vec::new();
     if is_on(request.config(), "ipMasq") {
-        let found =
-            stack.addresses(device.index).map_err(host::kernel_error(format_args!("{}", failed())))?;
+        let found = stack.addresses(device.index).or_internal(format_args!("failed to lookup {name:?}"))?;
         addresses.extend(found.into_iter().map(|found| found.address).filter(is_global));
     }
     let port = device.peer;
@@ -99,7 +97,7 @@ fn find_on_host(request: &Request) -> Result<Option<Veth>, CniError> {
         return Ok(None);
     };
     let mut stack = host::open()?;
-    let found = stack.device(name).map_err(host::kernel_error(format_args!("failed to lookup {name:?}")))?;
+    let found = stack.device(name).or_internal(format_args!("failed to lookup {name:?}"))?;
     let is_same = |found: &Device| &*found.kind == "veth" && found.mac.to_string() == port.mac;
     let addresses = promised.ips.iter().map(|ip| ip.address).collect();
     let veth = |device: Device| Veth { stack, port: Some(device.index), device, addresses };
@@ -151,7 +149,7 @@ fn wait_for_absence(port: u32) {
 
 impl Veth {
     fn remove(mut self) -> Result<(), CniError> {
-        let tried = format_args!("failed to delete {:?}", self.device.name);
-        self.stack.remove(self.device.index).map_err(host::kernel_error(tried))
+        let removed = self.stack.remove(self.device.index);
+        removed.or_internal(format_args!("failed to delete {:?}", self.device.name))
     }
 }

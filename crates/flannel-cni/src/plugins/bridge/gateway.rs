@@ -8,8 +8,7 @@ use flannel_plan::family::{Family, overlap};
 use ipnet::IpNet;
 use rustix::io::Errno;
 
-use super::host::kernel_error;
-use crate::error::CniError;
+use crate::error::{CniError, OrInternal};
 
 /// The device that gets the addresses, and who is on its bridge.
 pub(super) struct Target<'a> {
@@ -27,8 +26,8 @@ pub(super) struct Target<'a> {
 /// Gives the device the addresses that it lacks.
 pub(super) fn ensure(host: &mut Stack, target: &Target, wanted: &[IpNet]) -> Result<(), CniError> {
     let name = target.device.name;
-    let failed = || format!("failed to set bridge addr: {name}");
-    let found = host.addresses(target.device.index).map_err(kernel_error(format_args!("{}", failed())))?;
+    let found = host.addresses(target.device.index);
+    let found = found.or_internal(format_args!("failed to set bridge addr: {name}"))?;
     let found: Vec<_> = found.into_iter().map(|found| found.address).collect();
     let missing: Vec<_> = wanted.iter().copied().filter(|wanted| !found.contains(wanted)).collect();
     if missing.is_empty() {
@@ -36,10 +35,11 @@ pub(super) fn ensure(host: &mut Stack, target: &Target, wanted: &[IpNet]) -> Res
     }
     let stale = stale(&found, wanted, &missing);
     if !stale.is_empty() {
-        if target.force || !is_used(host, target).map_err(kernel_error(format_args!("{}", failed())))? {
+        if target.force || !is_used(host, target)? {
             for address in &stale {
-                let tried = format_args!("failed to set bridge addr: could not remove {address} from {name}");
-                host.remove_address(target.device.index, *address).map_err(kernel_error(tried))?;
+                host.remove_address(target.device.index, *address).or_internal(format_args!(
+                    "failed to set bridge addr: could not remove {address} from {name}"
+                ))?;
             }
         } else {
             tell(target, &stale, &missing);
@@ -47,16 +47,15 @@ pub(super) fn ensure(host: &mut Stack, target: &Target, wanted: &[IpNet]) -> Res
     }
     for address in missing {
         match host.add_address(target.device.index, address, target.dad) {
-            Err(why) if why.errno != Errno::EXIST => {
-                let text = format!("could not add IP address {address} to {name:?}: {why}");
-                return Err(CniError::internal(text).context("failed to set bridge addr"));
-            }
-            _ => {}
+            Err(why) if why.errno == Errno::EXIST => {}
+            added => added.or_internal(format_args!(
+                "failed to set bridge addr: could not add IP address {address} to {name:?}"
+            ))?,
         }
     }
     // A bridge that somebody made without one would change its address with every pod from now on.
     let pinned = host.set_mac(target.device.index, target.device.mac);
-    pinned.map_err(kernel_error(format_args!("{}: could not set its MAC", failed())))
+    pinned.or_internal(format_args!("failed to set bridge addr: {name}: could not set its MAC"))
 }
 
 /// The addresses that a missing one cannot stand beside: of IPv4 any, of IPv6 those of the same network.
@@ -70,8 +69,9 @@ fn stale(found: &[IpNet], wanted: &[IpNet], missing: &[IpNet]) -> Vec<IpNet> {
 }
 
 /// Whether anything but the new pod is on the bridge: nobody here knows its address.
-fn is_used(host: &mut Stack, target: &Target) -> Result<bool, flannel_kernel::NetlinkError> {
-    let ports = host.ports(target.bridge.index)?;
+fn is_used(host: &mut Stack, target: &Target) -> Result<bool, CniError> {
+    let ports = host.ports(target.bridge.index);
+    let ports = ports.or_internal(format_args!("failed to set bridge addr: {}", target.device.name))?;
     let own = [Some(target.port), target.device.peer];
     Ok(ports.iter().any(|port| !own.contains(&Some(port.index))))
 }

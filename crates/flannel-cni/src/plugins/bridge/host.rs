@@ -1,9 +1,7 @@
 //! The host's side that all pods share: the bridge itself, and forwarding.
 
-use std::fmt;
 use std::net::Ipv6Addr;
 
-use flannel_kernel::NetlinkError;
 use flannel_kernel::address::Dad;
 use flannel_kernel::bridge::NewBridge;
 use flannel_kernel::stack::{Device, Stack};
@@ -14,17 +12,11 @@ use ipnet::IpNet;
 use rustix::io::Errno;
 
 use super::config::Config;
-use crate::error::CniError;
+use crate::error::{CniError, OrInternal};
 
 /// Opens a way to the network stack of this thread's namespace.
 pub(super) fn open() -> Result<Stack, CniError> {
-    Stack::open().map_err(kernel_error(format_args!("cannot open a netlink socket")))
-}
-
-/// An error of the kernel, with what was tried in front.
-pub(super) fn kernel_error(tried: fmt::Arguments) -> impl FnOnce(NetlinkError) -> CniError {
-    let tried = tried.to_string();
-    move |why| CniError::internal(format!("{tried}: {why}"))
+    Stack::open().or_internal(format_args!("cannot open a netlink socket"))
 }
 
 /// So many random bytes.
@@ -46,22 +38,21 @@ pub(super) fn random_mac() -> Result<Mac, CniError> {
 /// Finds or makes the bridge, and gives it as it is then: up, and promiscuous if that is asked for.
 pub(super) fn ensure_bridge(host: &mut Stack, config: &Config) -> Result<Device, CniError> {
     let name = config.bridge;
-    let failed = |why: String| CniError::internal(format!("failed to create bridge {name:?}: {why}"));
-    let because = |why: NetlinkError| failed(why.to_string());
-    let bridge = match host.device(name).map_err(because)? {
+    let tried = format_args!("failed to create bridge {name:?}");
+    let bridge = match host.device(name).or_internal(tried)? {
         Some(found) => found,
         None => create_bridge(host, config)?,
     };
     if &*bridge.kind != "bridge" {
-        return Err(failed(format!("{name:?} already exists but is not a bridge")));
+        return Err(CniError::internal(format!("{tried}: {name:?} already exists but is not a bridge")));
     }
     if config.promiscuous && !bridge.promiscuous {
-        host.make_promiscuous(bridge.index).map_err(because)?;
+        host.make_promiscuous(bridge.index).or_internal(tried)?;
     }
     // The host's own routers must not come from a pod.
     let _ = sysctl::set(&format!("net/ipv6/conf/{name}/accept_ra"), "0"); // a host may have no IPv6
     if !bridge.up {
-        host.raise(bridge.index).map_err(because)?;
+        host.raise(bridge.index).or_internal(tried)?;
     }
     Ok(bridge)
 }
@@ -69,7 +60,7 @@ pub(super) fn ensure_bridge(host: &mut Stack, config: &Config) -> Result<Device,
 /// Makes the bridge, unless another ADD was faster.
 fn create_bridge(host: &mut Stack, config: &Config) -> Result<Device, CniError> {
     let name = config.bridge;
-    let failed = |why: String| CniError::internal(format!("failed to create bridge {name:?}: {why}"));
+    let tried = format_args!("failed to create bridge {name:?}");
     let bridge = NewBridge {
         name,
         mac: random_mac()?,
@@ -78,15 +69,15 @@ fn create_bridge(host: &mut Stack, config: &Config) -> Result<Device, CniError> 
         promiscuous: config.promiscuous,
     };
     let created = host.create_bridge(&bridge);
-    let found = host.device(name).map_err(|why| failed(why.to_string()))?;
+    let found = host.device(name).or_internal(tried)?;
     match (created, found) {
         (Ok(()), Some(made)) => {
             add_link_local(host, &made);
             Ok(made)
         }
         (Err(why), Some(found)) if why.errno == Errno::EXIST => Ok(found),
-        (Err(why), _) => Err(failed(why.to_string())),
-        (Ok(()), None) => Err(failed("somebody removed it".into())),
+        (Err(why), _) => Err(CniError::internal(format!("{tried}: {why}"))),
+        (Ok(()), None) => Err(CniError::internal(format!("{tried}: somebody removed it"))),
     }
 }
 
@@ -117,7 +108,7 @@ pub(super) fn enable_forwarding(gateways: &[IpNet]) -> Result<(), CniError> {
         };
         let is_wanted = gateways.iter().any(|gateway| Family::of_net(*gateway) == family);
         if is_wanted && !sysctl::is(path, "1") {
-            sysctl::set(path, "1").map_err(kernel_error(format_args!("failed to enable forwarding")))?;
+            sysctl::set(path, "1").or_internal(format_args!("failed to enable forwarding"))?;
         }
     }
     Ok(())

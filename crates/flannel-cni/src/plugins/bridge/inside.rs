@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
-use flannel_kernel::NetlinkError;
 use flannel_kernel::address::{Dad, DadState, DeviceAddress};
 use flannel_kernel::stack::Stack;
 use flannel_kernel::sysctl;
 use flannel_kernel::wiring::Wiring;
 use flannel_plan::link_name::LinkName;
 
-use super::host::kernel_error;
-use crate::error::CniError;
+use crate::error::{CniError, OrInternal};
 
 /// Duplicate address detection takes one to two seconds.
 const DAD_LIMIT: Duration = Duration::from_secs(5);
@@ -25,7 +23,7 @@ pub(super) fn wire(ifname: LinkName, wiring: &Wiring) -> Result<(), CniError> {
         switch_ipv6_on(ifname)?;
     }
     let mut stack = super::host::open()?;
-    stack.wire(wiring).map_err(|why| CniError::internal(format!("{ifname}: {why}")))?;
+    stack.wire(wiring).or_internal(format_args!("{ifname}"))?;
     if has_ipv6 && wiring.dad == Dad::Enabled {
         settle(&mut stack, ifname, wiring.device)?;
     }
@@ -54,14 +52,13 @@ fn switch_ipv6_on(ifname: LinkName) -> Result<(), CniError> {
         }
     }
     let path = format!("net/ipv6/conf/{ifname}/keep_addr_on_down");
-    sysctl::set(&path, "1").map_err(kernel_error(format_args!("failed to set {path}")))
+    sysctl::set(&path, "1").or_internal(format_args!("failed to set {path}"))
 }
 
 /// Waits until the kernel has asked the wire, and refuses an address that another has.
 fn settle(stack: &mut Stack, ifname: LinkName, device: u32) -> Result<(), CniError> {
-    let failed =
-        |why: NetlinkError| CniError::internal(format!("cannot read the addresses of {ifname}: {why}"));
-    let unusable = stack.wait_for_addresses(device, DAD_LIMIT).map_err(failed)?;
+    let unusable = stack.wait_for_addresses(device, DAD_LIMIT);
+    let unusable = unusable.or_internal(format_args!("cannot read the addresses of {ifname}"))?;
     let Some(DeviceAddress { address, dad }) = unusable.first() else { return Ok(()) };
     Err(CniError::internal(match dad {
         DadState::Failed => format!("{ifname} cannot have {address}: another device on the wire has it"),

@@ -13,8 +13,8 @@ use flannel_plan::mac::Mac;
 use rustix::io::Errno;
 
 use super::config::Config;
-use super::host::{kernel_error, random, random_mac};
-use crate::error::CniError;
+use super::host::{random, random_mac};
+use crate::error::{CniError, OrInternal};
 
 /// With 32 random bits in a name, ten tries fail only on a host with billions of pods.
 const MOST_TRIES: usize = 10;
@@ -58,7 +58,7 @@ pub(super) fn create(
 
 fn port_name() -> Result<LinkName, CniError> {
     let name = format!("veth{:08x}", u32::from_ne_bytes(random()?));
-    name.parse().map_err(|why| CniError::internal(format!("bug: {why}")))
+    name.parse().or_internal(format_args!("bug"))
 }
 
 /// Sets what the bridge does with the frames of a new port.
@@ -71,9 +71,10 @@ pub(super) fn set_port(
     ignore_router_advertisements(port.name);
     if config.port != Port::default() {
         let Port { hairpin, isolated } = config.port;
-        let tried =
-            format_args!("failed to set hairpin {hairpin} and isolation {isolated} for {}", port.name);
-        host.set_port(port.index, config.port).map_err(kernel_error(tried))?;
+        host.set_port(port.index, config.port).or_internal(format_args!(
+            "failed to set hairpin {hairpin} and isolation {isolated} for {}",
+            port.name
+        ))?;
     }
     let tagged = config.trunk.as_deref().unwrap_or_default();
     set_vlans(host, port, bridge, &vlans(config, bridge, config.vlan, tagged))
@@ -102,9 +103,8 @@ fn set_vlans(host: &mut Stack, port: &Device, bridge: &Device, vlans: &PortVlans
     if *vlans == PortVlans::default() {
         return Ok(());
     }
-    let (port, name, bridge) = (port.index, port.name, bridge.name);
-    host.set_vlans(port, vlans)
-        .map_err(kernel_error(format_args!("failed to set the VLANs of {name} on {bridge}")))
+    let set = host.set_vlans(port.index, vlans);
+    set.or_internal(format_args!("failed to set the VLANs of {} on {}", port.name, bridge.name))
 }
 
 /// The host's own device in a VLAN, which has the gateway's address: one end of a veth pair whose other end is a port.
@@ -116,8 +116,8 @@ pub(super) fn vlan_gateway(
 ) -> Result<Device, CniError> {
     let text = format!("{}.{vlan}", bridge.name);
     let failed = format!("failed to create vlan interface {text:?}");
-    let name: LinkName = text.parse().map_err(|why| CniError::internal(format!("{failed}: {why}")))?;
-    let find = |host: &mut Stack| host.device(name).map_err(kernel_error(format_args!("{failed}")));
+    let name: LinkName = text.parse().or_internal(format_args!("{failed}"))?;
+    let find = |host: &mut Stack| host.device(name).or_internal(format_args!("{failed}"));
     let gateway = match find(host)? {
         Some(found) => found,
         None => {
@@ -127,7 +127,7 @@ pub(super) fn vlan_gateway(
         }
     };
     if !gateway.up {
-        host.raise(gateway.index).map_err(kernel_error(format_args!("{failed}")))?;
+        host.raise(gateway.index).or_internal(format_args!("{failed}"))?;
     }
     Ok(gateway)
 }
@@ -170,5 +170,5 @@ fn attach(host: &mut Stack, bridge: &Device, port: LinkName, vlans: &PortVlans) 
 
 /// Removes a veth pair by the host's end: by its number, as the name may belong to another by now.
 pub(super) fn remove(host: &mut Stack, port: &Device) -> Result<(), CniError> {
-    host.remove(port.index).map_err(kernel_error(format_args!("failed to delete {}", port.name)))
+    host.remove(port.index).or_internal(format_args!("failed to delete {}", port.name))
 }

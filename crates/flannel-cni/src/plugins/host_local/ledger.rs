@@ -8,7 +8,7 @@ use rustix::io::Errno;
 
 use super::folder::{Content, Folder, Missing};
 use super::machine::Machine;
-use crate::error::CniError;
+use crate::error::{CniError, OrInternal};
 use crate::request::AttachmentId;
 
 /// Whose a reservation is.
@@ -104,8 +104,8 @@ pub struct Ledger<'a> {
 impl<'a> Ledger<'a> {
     /// Locks the folder of a network, and reads what is in it.
     pub fn open(path: &Path, missing: Missing, machine: &'a Machine) -> Result<Option<Self>, CniError> {
-        let because = |errno: Errno| CniError::internal(format!("cannot lock {}: {errno}", path.display()));
-        let Some(folder) = Folder::lock(path, missing).map_err(because)? else { return Ok(None) };
+        let locked = Folder::lock(path, missing).or_internal(format_args!("cannot lock {}", path.display()));
+        let Some(folder) = locked? else { return Ok(None) };
         folder.remove_index(&machine.run);
         let mut ledger = Self { folder, machine, reservations: Vec::new() };
         ledger.reload()?;

@@ -7,7 +7,7 @@
 mod leftovers;
 mod rules;
 
-use flannel_kernel::firewall::iptables::{Flavour, Iptables, IptablesError, nat};
+use flannel_kernel::firewall::iptables::{Flavour, Iptables, nat};
 use flannel_kernel::firewall::nft::{Nft, NftError};
 use flannel_plan::family::Family;
 use flannel_plan::rules::iptables::{text, words};
@@ -18,7 +18,7 @@ pub(super) use leftovers::{leftovers, may_hold};
 
 use self::rules::{DNAT, MASQ, Plan, SETMARK, as_saved, rules};
 use super::config::Config;
-use crate::error::CniError;
+use crate::error::{CniError, OrInternal};
 use crate::firewall::{NAT, again, observe, restore};
 use crate::request::Request;
 
@@ -32,7 +32,7 @@ pub(super) fn set_up(request: &Request, config: &Config, addresses: &[IpNet]) ->
             let edits = if is_quick { plan.own_edits() } else { plan.edits(&observe(&iptables)?) };
             restore(&iptables, &edits)
         });
-        made.map_err(|why| CniError::internal(format!("unable to setup DNAT: {why}")))?;
+        made.or_internal(format_args!("unable to setup DNAT"))?;
     }
     Ok(())
 }
@@ -46,8 +46,7 @@ pub(super) fn check(request: &Request, config: &Config, addresses: &[IpNet]) -> 
             Family::V4 => "could not check ipv4 dnat",
             Family::V6 => "could not check ipv6 dnat",
         };
-        let failed = |why: IptablesError| CniError::internal(format!("{what}: {why}"));
-        let found = observe(&iptables).map_err(failed)?;
+        let found = observe(&iptables).or_internal(format_args!("{what}"))?;
         if found.chain(&plan.chain).is_none() {
             let text = format!("{what}: chain {} not found in iptables table {NAT}", plan.chain);
             return Err(CniError::internal(text));
@@ -57,7 +56,7 @@ pub(super) fn check(request: &Request, config: &Config, addresses: &[IpNet]) -> 
             // How iptables writes a condition of its user we do not know; it does.
             let by_program = chain == DNAT && !conditions.is_empty();
             let is_there = if by_program {
-                iptables.has_rule(NAT, chain, &words(&text(rule))).map_err(failed)?
+                iptables.has_rule(NAT, chain, &words(&text(rule))).or_internal(format_args!("{what}"))?
             } else {
                 rules(&found, chain).iter().any(|found| found.rule == as_saved(rule))
             };
