@@ -10,17 +10,8 @@ use ipnet::IpNet;
 
 use crate::error::CniError;
 use crate::firewall::backend::FirewallBackend;
-use crate::firewall::{NatTable, clean_legacy, delete, failure, in_nft};
-use crate::request::Request;
-
-/// What is to be deleted.
-#[derive(Clone, Copy, Debug)]
-enum Meant<'a> {
-    /// Everything of one attachment, which has these addresses; none are known if there are none.
-    Attachment(&'a Request, &'a [IpNet]),
-    /// Everything of the request's network but what belongs to these containers and interfaces.
-    AllBut(&'a Request, &'a [(&'a str, &'a str)]),
-}
+use crate::firewall::{Meant, NatTable, Owner, clean_legacy, delete, in_nft};
+use crate::request::{AttachmentId, Request};
 
 /// Makes the rules for the addresses of an attachment; the backend is chosen as Go does if none is asked for.
 pub fn set_up(request: &Request, addresses: &[IpNet], backend: Option<&str>) -> Result<(), CniError> {
@@ -37,26 +28,22 @@ pub fn set_up(request: &Request, addresses: &[IpNet], backend: Option<&str>) -> 
 
 /// Removes the rules of an attachment, whichever backend made them; works without its addresses.
 pub fn tear_down(request: &Request, addresses: &[IpNet]) -> Result<(), CniError> {
-    clean(Meant::Attachment(request, addresses))
+    clean(Meant::Attachment(&Owner { request, addresses: addresses.to_vec(), ports: Vec::new() }))
 }
 
-/// Removes the rules of all attachments of this network but the valid ones: container and interface.
-pub fn gc(request: &Request, valid: &[(&str, &str)]) -> Result<(), CniError> {
-    clean(Meant::AllBut(request, valid))
+/// Removes the rules of all attachments of this network but the valid ones.
+pub fn gc(request: &Request, valid: &[AttachmentId]) -> Result<(), CniError> {
+    clean(Meant::AllBut(&request.network, valid))
 }
 
 /// Removes in one transaction what lies in nftables, that of iptables too, and by its program what does not.
 fn clean(meant: Meant<'_>) -> Result<(), CniError> {
-    let by_netlink = delete(|nft| {
-        let mut edits = nftables::leftovers(nft, meant)?;
-        edits.join(in_nft(nft, |table, family| iptables::leftovers(table, family, meant))?);
-        Ok(edits)
-    });
     let what = "cannot remove masquerading";
-    let by_program = |table: &mut NatTable<'_>, family| iptables::leftovers(table, family, meant);
-    by_netlink.map_err(|why| failure(what, &why)).and(clean_legacy(
-        what,
-        |table| iptables::may_hold(table, meant),
-        by_program,
-    ))
+    let in_iptables = |table: &mut NatTable<'_>, family| iptables::leftovers(table, family, meant);
+    let by_netlink = delete(what, |nft, transaction| {
+        transaction.extend(nftables::TABLE, nftables::leftovers(nft, meant)?);
+        in_nft(nft, transaction, in_iptables)
+    });
+    let may_hold = |table: &[u8]| meant.may_be_in(table, &[iptables::OWN], "");
+    by_netlink.and(clean_legacy(what, may_hold, in_iptables))
 }

@@ -8,7 +8,7 @@ mod own_run;
 #[allow(dead_code, reason = "a part of it is for portmap")]
 mod stage;
 
-use flannel_cni::request::{Environment, Request};
+use flannel_cni::request::{AttachmentId, Environment, Request};
 use flannel_cni::{macspoof, masquerade};
 use flannel_plan::mac::Mac;
 use ipnet::IpNet;
@@ -28,6 +28,10 @@ fn request_on(network: &str, container: &str, ifname: &str) -> Request {
 
 fn request(container: &str) -> Request {
     request_on("mynet", container, "eth0")
+}
+
+fn valid() -> AttachmentId {
+    AttachmentId { container_id: "valid".to_owned(), ifname: "eth0".to_owned() }
 }
 
 fn nets(texts: &[&str]) -> Vec<IpNet> {
@@ -186,7 +190,7 @@ fn garbage_is_what_belongs_to_the_network_and_to_no_valid_attachment() {
                 let request = request_on(network, container, "eth0");
                 masquerade::set_up(&request, &nets(&[address]), Some(backend)).unwrap();
             }
-            masquerade::gc(&request("none"), &[("valid", "eth0")]).unwrap();
+            masquerade::gc(&request("none"), &[valid()]).unwrap();
             let rules = nft();
             let are_left = ["10.22.0.2 ", "10.22.0.3 ", "10.22.0.4 "].map(|address| rules.contains(address));
             assert_eq!(are_left, [false, true, true], "{backend} {rules}");
@@ -243,7 +247,7 @@ fn spoof_checks_of_this_network_are_collected_and_others_stay() {
         macspoof::set_up(&request_on("other", "elsewhere", "eth0"), "veth2", mac(2)).unwrap();
         macspoof::set_up(&request("gone"), "veth3", mac(3)).unwrap();
         macspoof::set_up(&request("valid"), "veth4", mac(4)).unwrap();
-        macspoof::gc(&request("none"), &[("valid", "eth0")]).unwrap();
+        macspoof::gc(&request("none"), &[valid()]).unwrap();
         let rules = nft();
         let are_left = ["veth2", "veth3", "veth4"].map(|port| rules.contains(port));
         assert_eq!(are_left, [true, false, true], "{rules}");

@@ -18,7 +18,11 @@ pub(crate) fn hash(text: &str, length: usize) -> String {
 }
 
 /// The name of a container's own chain: `CNI-` with more of a prefix, then the hash of network and container.
-pub(crate) fn chain(prefix: &str, network: &str, container: &str) -> String {
+pub(crate) fn own_chain(prefix: &str, request: &Request) -> String {
+    chain(prefix, &request.network, &request.container_id)
+}
+
+fn chain(prefix: &str, network: &str, container: &str) -> String {
     let digits = hash(&format!("{network}{container}"), LONGEST_CHAIN - prefix.len());
     format!("{prefix}{digits}")
 }

@@ -1,18 +1,19 @@
 //! The table `nat` of iptables, wherever its rules lie: read chain by chain in nftables or whole from `iptables-save`,
 //! so that whoever decides what has to go decides it once.
 
+use std::collections::BTreeSet;
+
 use flannel_kernel::firewall::iptables::{Iptables, IptablesError, legacy_table, nat};
 use flannel_kernel::firewall::nft::{Listed, Nft, NftError, Transaction};
 use flannel_plan::family::Family;
 use flannel_plan::rules::edit::Edit;
 use flannel_plan::rules::found::{FoundRule, FoundTable, RuleName};
 use flannel_plan::rules::iptables::{saved, script};
-use flannel_plan::rules::{System, TableId};
+use flannel_plan::rules::{Rule, System, TableId};
 
-use super::again;
-use crate::error::{CniError, OrInternal};
+use super::{Meant, again, names};
+use crate::error::CniError;
 
-/// The name of the table.
 pub(crate) const NAT: &str = "nat";
 
 /// The table of one family.
@@ -44,6 +45,33 @@ impl NatTable<'_> {
     }
 }
 
+/// What has to be deleted of a chain that containers share: its rules that jump to chains of those that are meant, and
+/// the names of these chains, unless something else jumps to them.
+pub(crate) fn leftovers(
+    table: &mut NatTable<'_>,
+    (shared, prefix): (&str, &str),
+    meant: Meant<'_>,
+    is_meant: &dyn Fn(&mut NatTable<'_>, &str, &Rule) -> Result<bool, NftError>,
+) -> Result<(Vec<Edit>, BTreeSet<String>), NftError> {
+    let (mut edits, mut leaving, mut staying) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
+    for FoundRule { rule, name } in table.rules(shared)? {
+        let Some(chain) = rule.target().filter(|name| names::is_chain(prefix, name)) else { continue };
+        if is_meant(table, chain, &rule)? {
+            leaving.insert(chain.to_owned());
+            edits.push(Edit::DeleteRule(shared.into(), name));
+        } else {
+            staying.insert(chain.to_owned());
+        }
+    }
+    // A plugin that was killed leaves a chain that nothing jumps to.
+    if let Some(chain) = meant.own_chain(prefix)
+        && table.has_chain(&chain)?
+    {
+        leaving.insert(chain);
+    }
+    Ok((edits, &leaving - &staying))
+}
+
 /// The edits that remove chains with all their rules.
 pub(crate) fn without_chains(chains: impl IntoIterator<Item = String>) -> Vec<Edit> {
     let remove = |chain: String| {
@@ -69,13 +97,13 @@ pub(crate) fn restore(iptables: &Iptables, edits: &[Edit]) -> Result<(), Iptable
 /// What has to be done to the tables of both families in nftables.
 pub(crate) fn in_nft(
     nft: &mut Nft,
+    transaction: &mut Transaction,
     mut edits: impl FnMut(&mut NatTable<'_>, Family) -> Result<Vec<Edit>, NftError>,
-) -> Result<Transaction, NftError> {
-    let mut transaction = Transaction::default();
+) -> Result<(), NftError> {
     for family in Family::BOTH {
         transaction.extend(nat(family), edits(&mut NatTable::InNftables(nft, family), family)?);
     }
-    Ok(transaction)
+    Ok(())
 }
 
 /// The same for those of legacy iptables, by its program, where their bytes may hold what is meant.
@@ -92,12 +120,11 @@ pub(crate) fn clean_legacy(
         let missing =
             || CniError::internal("rules are left in legacy iptables, whose program is not in PATH");
         let iptables = Iptables::find_legacy(family).ok_or_else(missing)?;
-        let cleaned = again(|| {
+        again(what, || {
             let found = observe(&iptables)?;
             let edits = edits(&mut NatTable::Saved(&found), family);
             restore(&iptables, &edits.map_err(|why| failed("nftables", why.to_string()))?)
-        });
-        cleaned.or_internal(format_args!("{what}"))?;
+        })?;
     }
     Ok(())
 }

@@ -14,13 +14,13 @@ use flannel_plan::rules::found::{FoundRule, FoundTable};
 use flannel_plan::rules::{Action, Is, Match, Rule, SourcePorts, multicast};
 use ipnet::IpNet;
 
-use super::Meant;
-use crate::error::{CniError, OrInternal};
-use crate::firewall::{NAT, NatTable, again, holds, names, observe, restore, without_chains};
+use crate::error::CniError;
+use crate::firewall::{self, Meant, NAT, NatTable, again, holds, names, observe, restore, without_chains};
 use crate::request::Request;
 
 const POSTROUTING: &str = "POSTROUTING";
-const OWN: &str = "CNI-";
+/// The beginning of the name of a container's chain.
+pub(super) const OWN: &str = "CNI-";
 
 /// Makes the rules of a container; made again, they are the same.
 pub(super) fn set_up(request: &Request, addresses: &[IpNet]) -> Result<(), CniError> {
@@ -35,18 +35,13 @@ pub(super) fn set_up(request: &Request, addresses: &[IpNet]) -> Result<(), CniEr
                 .details("install iptables, or choose the ipMasqBackend nftables")
         };
         let iptables = Iptables::find(family).ok_or_else(missing)?;
-        let made = again(|| {
-            let is_new = is_new(&iptables, &own_chain(request));
+        again("cannot set up masquerading", || {
+            let is_new = is_new(&iptables, &names::own_chain(OWN, request));
             let found = if is_new { None } else { Some(observe(&iptables)?) };
             restore(&iptables, &additions(request, family, &addresses, found.as_ref()))
-        });
-        made.or_internal(format_args!("cannot set up masquerading"))?;
+        })?;
     }
     Ok(())
-}
-
-fn own_chain(request: &Request) -> String {
-    names::chain(OWN, &request.network, &request.container_id)
 }
 
 /// Whether a chain is certainly not there; then nothing has to be saved first.
@@ -68,7 +63,7 @@ fn additions(
     addresses: &[IpNet],
     found: Option<&FoundTable>,
 ) -> Vec<Edit> {
-    let chain: Box<str> = own_chain(request).into();
+    let chain: Box<str> = names::own_chain(OWN, request).into();
     let comment = format!("name: {:?} id: {:?}", request.network, request.container_id);
     let append = |chain: &str, it: Match, action: Action| {
         Edit::AppendRule(chain.into(), Rule::new([it], action).comment(comment.as_str()))
@@ -104,46 +99,23 @@ fn source_of(rule: &Rule) -> Option<IpNet> {
     })
 }
 
-/// What has to be deleted: rules that jump to chains of containers, and these chains if nothing else does.
+/// What has to be deleted.
 pub(super) fn leftovers(
     table: &mut NatTable<'_>,
     family: Family,
     meant: Meant<'_>,
 ) -> Result<Vec<Edit>, NftError> {
-    let (mut edits, mut leaving, mut staying) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
-    for FoundRule { rule, name } in table.rules(POSTROUTING)? {
-        let Some(chain) = rule.target().filter(|name| names::is_chain(OWN, name)) else { continue };
-        if is_meant(meant, family, chain, &rule) {
-            leaving.insert(chain.to_owned());
-            edits.push(Edit::DeleteRule(POSTROUTING.into(), name));
-        } else {
-            staying.insert(chain.to_owned());
-        }
-    }
-    // A plugin that was killed leaves a chain that nothing jumps to.
-    if let Meant::Attachment(request, _) = meant {
-        leaving.insert(own_chain(request));
-    }
-    for chain in &leaving - &staying {
-        if table.has_chain(&chain)? {
-            edits.extend(without_chains([chain]));
-        }
-    }
+    let is_meant = |_: &mut NatTable<'_>, chain: &str, rule: &Rule| {
+        let named = names::read_comment("", rule.comment.as_deref().unwrap_or_default());
+        let is_about = match meant {
+            Meant::Attachment(owner) => is_about(&owner.addresses, family, source_of(rule)),
+            Meant::AllBut(..) => true,
+        };
+        Ok(is_about && meant.takes_chain(OWN, chain, named))
+    };
+    let (mut edits, chains) = firewall::leftovers(table, (POSTROUTING, OWN), meant, &is_meant)?;
+    edits.extend(without_chains(chains));
     Ok(edits)
-}
-
-fn is_meant(meant: Meant<'_>, family: Family, chain: &str, rule: &Rule) -> bool {
-    let named = names::read_comment("", rule.comment.as_deref().unwrap_or_default());
-    match meant {
-        Meant::Attachment(request, addresses) => {
-            let is_ours = chain == own_chain(request)
-                || named.is_some_and(|(_, container)| container == request.container_id);
-            is_ours && is_about(addresses, family, source_of(rule))
-        }
-        Meant::AllBut(request, valid) => named.is_some_and(|(network, container)| {
-            network == request.network && !valid.iter().any(|(valid, _)| *valid == container)
-        }),
-    }
 }
 
 /// Whether a rule is about one of the addresses. The chain of a container is the same for all its interfaces in
@@ -154,14 +126,4 @@ fn is_about(addresses: &[IpNet], family: Family, source: Option<IpNet>) -> bool 
     let Some(source) = source else { return true };
     known.peek().is_none()
         || known.any(|address| IpNet::from(address.addr()) == source || address.trunc() == source.trunc())
-}
-
-/// Whether the bytes of a legacy table may hold what is meant.
-pub(super) fn may_hold(table: &[u8], meant: Meant<'_>) -> bool {
-    match meant {
-        Meant::Attachment(request, _) => {
-            holds(table, &own_chain(request)) || holds(table, &format!("id: {:?}", request.container_id))
-        }
-        Meant::AllBut(request, _) => holds(table, &format!("name: {:?} id: ", request.network)),
-    }
 }

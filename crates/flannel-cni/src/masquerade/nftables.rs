@@ -1,18 +1,17 @@
 //! Masquerade by nftables: one table for both families, a rule an address. The names and comments are Go's.
 
-use flannel_kernel::firewall::nft::{Listed, Nft, NftError, Table, TableFamily, Transaction};
+use flannel_kernel::firewall::nft::{Listed, Nft, NftError, Table, TableFamily};
 use flannel_plan::family::Family;
 use flannel_plan::rules::chain::{Chain, ChainType, Hook};
 use flannel_plan::rules::edit::Edit;
 use flannel_plan::rules::{Action, Is, Match, Rule, SourcePorts, multicast};
 use ipnet::IpNet;
 
-use super::Meant;
 use crate::error::CniError;
-use crate::firewall::{change, failure, names};
-use crate::request::Request;
+use crate::firewall::{Meant, change, names};
+use crate::request::{AttachmentId, Request};
 
-const TABLE: Table = Table { family: TableFamily::Inet, name: "cni_plugins_masquerade" };
+pub(super) const TABLE: Table = Table { family: TableFamily::Inet, name: "cni_plugins_masquerade" };
 const TABLE_COMMENT: &str = "Masquerading for plugins from github.com/containernetworking/plugins";
 const CHECKS: &str = "masq_checks";
 const CHECKS_COMMENT: &str =
@@ -24,9 +23,8 @@ const LONGEST_COMMENT: usize = 128;
 pub(super) fn set_up(request: &Request, addresses: &[IpNet]) -> Result<(), CniError> {
     let comment = comment(&request.network, &request.ifname, &request.container_id);
     let own: Vec<_> = addresses.iter().map(|address| rule(*address).comment(comment.as_str())).collect();
-    let attempt = |nft: &mut Nft| {
+    change("cannot set up masquerading", |nft, transaction| {
         let listed = nft.all_rules(TABLE)?;
-        let mut transaction = Transaction::default();
         let postrouting = listed.iter().filter(|listed| listed.chain == POSTROUTING);
         if !postrouting.map(|listed| &listed.rule).eq(&base_rules()) {
             transaction.extend(TABLE, base());
@@ -36,20 +34,17 @@ pub(super) fn set_up(request: &Request, addresses: &[IpNet]) -> Result<(), CniEr
             transaction.extend(TABLE, stale.into_iter().map(Listed::deletion));
             transaction.extend(TABLE, own.iter().map(|rule| Edit::AppendRule(CHECKS.into(), rule.clone())));
         }
-        nft.commit(&transaction)
-    };
-    change(attempt).map_err(|why| failure("cannot set up masquerading", &why))
+        Ok(())
+    })
 }
 
 /// What has to be deleted.
-pub(super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Transaction, NftError> {
+pub(super) fn leftovers(nft: &mut Nft, meant: Meant<'_>) -> Result<Vec<Edit>, NftError> {
     let is_meant = |listed: &&Listed| match meant {
-        Meant::Attachment(request, _) => is_of(request, listed),
-        Meant::AllBut(request, valid) => is_garbage(request, valid, listed),
+        Meant::Attachment(owner) => is_of(owner.request, listed),
+        Meant::AllBut(network, valid) => is_garbage(network, valid, listed),
     };
-    let mut transaction = Transaction::default();
-    transaction.extend(TABLE, nft.rules(TABLE, CHECKS)?.iter().filter(is_meant).map(Listed::deletion));
-    Ok(transaction)
+    Ok(nft.rules(TABLE, CHECKS)?.iter().filter(is_meant).map(Listed::deletion).collect())
 }
 
 /// Whether a rule is the attachment's: by the container and the interface, whatever its network was called.
@@ -60,10 +55,10 @@ fn is_of(request: &Request, listed: &Listed) -> bool {
         && hashed.is_some_and(|(_, own)| own == attachment_hash(&request.ifname, &request.container_id))
 }
 
-fn is_garbage(request: &Request, valid: &[(&str, &str)], listed: &Listed) -> bool {
-    let comment_of = |(container, ifname): &(&str, &str)| comment(&request.network, ifname, container);
+fn is_garbage(network: &str, valid: &[AttachmentId], listed: &Listed) -> bool {
+    let comment_of = |id: &AttachmentId| comment(network, &id.ifname, &id.container_id);
     listed.rule.comment.as_ref().is_some_and(|comment| {
-        comment.starts_with(&names::hash(&request.network, 16))
+        comment.starts_with(&names::hash(network, 16))
             && !valid.iter().any(|valid| comment_of(valid) == **comment)
     })
 }

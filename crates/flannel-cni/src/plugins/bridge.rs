@@ -37,7 +37,6 @@ pub fn gc(request: &Request) -> Result<(), CniError> {
     }
     // Without a list nobody knows what is valid: then nothing is removed.
     if let Some(valid) = request.valid_attachments()? {
-        let valid: Vec<_> = valid.iter().map(|id| (&*id.container_id, &*id.ifname)).collect();
         failures.extend(masquerade::gc(request, &valid).err());
         failures.extend(macspoof::gc(request, &valid).err());
     }

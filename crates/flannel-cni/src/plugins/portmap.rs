@@ -17,16 +17,15 @@ use flannel_kernel::firewall::localnet::let_localhost_reach;
 use ipnet::IpNet;
 
 use self::config::{Config, Transport, container_addresses, host_ports};
-use self::owner::{Meant, Owner};
 use crate::error::{CniError, OrInternal, code};
 use crate::firewall::backend::FirewallBackend;
-use crate::firewall::{NatTable, clean_legacy, delete, failure, in_nft};
+use crate::firewall::{Meant, NatTable, clean_legacy, delete, in_nft};
 use crate::request::Request;
 use crate::result::Attachment;
 
 /// Reads the configuration as DEL does, which takes what it can, and as ADD does.
 pub(super) fn read(request: &Request) -> Result<(), CniError> {
-    let _ = Owner::of(request);
+    let _ = owner::of(request);
     Config::read(request).map(drop)
 }
 
@@ -52,7 +51,7 @@ pub fn add(request: &Request) -> Result<Attachment, CniError> {
 
 /// Removes what is left of an attachment, whichever backend and whichever plugin made it.
 pub fn del(request: &Request) -> Result<(), CniError> {
-    let (outcome, mut udp) = clean(Meant::Attachment(&Owner::of(request)));
+    let (outcome, mut udp) = clean(Meant::Attachment(&owner::of(request)));
     // A flow of before would go on to the address of a container that is gone, or to the next that has it.
     udp.extend(host_ports(request).1);
     forget(udp);
@@ -129,14 +128,11 @@ fn let_localhost_in(addresses: &[IpNet]) -> Result<(), CniError> {
 /// tells the ports of UDP that were found on the way.
 fn clean(meant: Meant<'_>) -> (Result<(), CniError>, Vec<u16>) {
     let mut udp = Vec::new();
-    let by_netlink = delete(|nft| {
-        let mut edits = nftables::leftovers(nft, meant, &mut udp)?;
-        edits.join(in_nft(nft, |table, _| iptables::leftovers(table, meant, &mut udp))?);
-        Ok(edits)
+    let by_netlink = delete("error deleting nftables rules", |nft, transaction| {
+        nftables::leftovers(nft, transaction, meant, &mut udp)?;
+        in_nft(nft, transaction, |table, _| iptables::leftovers(table, meant, &mut udp))
     });
-    let by_netlink = by_netlink.map_err(|why| failure("error deleting nftables rules", &why));
+    let may_hold = |table: &[u8]| meant.may_be_in(table, &iptables::SHARED.map(|(_, own)| own), "dnat ");
     let by_program = |table: &mut NatTable<'_>, _| iptables::leftovers(table, meant, &mut udp);
-    let legacy =
-        clean_legacy("could not teardown dnat", |table| iptables::may_hold(table, meant), by_program);
-    (by_netlink.and(legacy), udp)
+    (by_netlink.and(clean_legacy("could not teardown dnat", may_hold, by_program)), udp)
 }

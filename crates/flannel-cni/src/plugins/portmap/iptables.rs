@@ -4,35 +4,37 @@
 //! All rules of a family are made by one `iptables-restore`. What has to be known before is looked up in
 //! nftables where iptables keeps its rules there; else one `iptables-save` tells.
 
-mod leftovers;
 mod rules;
 
 use flannel_kernel::firewall::iptables::{Flavour, Iptables, nat};
 use flannel_kernel::firewall::nft::{Nft, NftError};
 use flannel_plan::family::Family;
+use flannel_plan::rules::edit::Edit;
 use flannel_plan::rules::iptables::{text, words};
 use flannel_plan::rules::{Is, Match, Rule, SetMark};
 use ipnet::IpNet;
 
-pub(super) use leftovers::{leftovers, may_hold};
-
-use self::rules::{DNAT, MASQ, Plan, SETMARK, as_saved, rules};
+use self::rules::{DNAT, MASQ, OWN, Plan, SETMARK, as_saved, rules};
 use super::config::Config;
+use super::owner::{Leads, may_own};
 use crate::error::{CniError, OrInternal};
-use crate::firewall::{NAT, again, observe, restore};
+use crate::firewall::{self, Meant, NAT, NatTable, again, names, observe, restore, without_chains};
 use crate::request::Request;
+
+/// The chains whose rules jump to those of containers, and how the latter's names begin. The second is that of plugins
+/// before 0.7.
+pub(super) const SHARED: [(&str, &str); 2] = [(DNAT, OWN), ("CNI-HOSTPORT-SNAT", "CNI-SN-")];
 
 /// Makes the rules of a container; made again, they are the same.
 pub(super) fn set_up(request: &Request, config: &Config, addresses: &[IpNet]) -> Result<(), CniError> {
     for address in addresses {
         let plan = Plan::new(request, config, *address)?;
         let iptables = find(plan.family)?;
-        let made = again(|| {
+        again("unable to setup DNAT", || {
             let is_quick = iptables.flavour() == Flavour::Nftables && is_prepared(&plan).unwrap_or(false);
             let edits = if is_quick { plan.own_edits() } else { plan.edits(&observe(&iptables)?) };
             restore(&iptables, &edits)
-        });
-        made.or_internal(format_args!("unable to setup DNAT"))?;
+        })?;
     }
     Ok(())
 }
@@ -106,4 +108,38 @@ fn is_prepared(plan: &Plan) -> Result<bool, NftError> {
         }
     }
     Ok(!nft.has_chain(table, &plan.chain)?)
+}
+
+/// What has to be deleted; the host's ports of UDP that are mapped there still are added to a list.
+pub(super) fn leftovers(
+    table: &mut NatTable<'_>,
+    meant: Meant<'_>,
+    udp: &mut Vec<u16>,
+) -> Result<Vec<Edit>, NftError> {
+    let mut edits = Vec::new();
+    for (shared, prefix) in SHARED {
+        let is_meant = |table: &mut NatTable<'_>, chain: &str, rule: &Rule| {
+            let comment = rule.comment.as_deref().unwrap_or_default();
+            let named = ["dnat ", "snat "].into_iter().find_map(|words| names::read_comment(words, comment));
+            match meant {
+                _ if !meant.takes_chain(prefix, chain, named) => Ok(false),
+                // It names our container and another network: ours by an older name, or that of another interface.
+                Meant::Attachment(owner) if names::own_chain(prefix, owner.request) != chain => {
+                    Ok(may_own(owner, &leads(table, chain)?))
+                }
+                _ => Ok(true),
+            }
+        };
+        let (deletions, chains) = firewall::leftovers(table, (shared, prefix), meant, &is_meant)?;
+        for chain in &chains {
+            udp.extend(leads(table, chain)?.udp);
+        }
+        edits.extend(deletions);
+        edits.extend(without_chains(chains));
+    }
+    Ok(edits)
+}
+
+fn leads(table: &mut NatTable<'_>, chain: &str) -> Result<Leads, NftError> {
+    Ok(Leads::of(table.rules(chain)?.iter().map(|found| &found.rule)))
 }

@@ -14,9 +14,9 @@ use ipnet::IpNet;
 
 use super::conditions::{self, Conditions};
 use super::config::{Config, Mapping, MarkedBy, localhost};
-use super::owner::{Leads, Meant, Owner, comment_of};
+use super::owner::{self, Leads, comment_of};
 use crate::error::CniError;
-use crate::firewall::{change, failure, in_turn, names};
+use crate::firewall::{Meant, Owner, change, failure, in_turn, names};
 use crate::request::Request;
 
 const TABLE: &str = "cni_hostport";
@@ -32,20 +32,14 @@ const CONTAINERS: [&str; 3] = [HOSTPORTS, HOSTIP_HOSTPORTS, MASQUERADING];
 
 /// Makes the rules of a container; made again, they are the same.
 pub(super) fn set_up(request: &Request, config: &Config, addresses: &[IpNet]) -> Result<(), CniError> {
-    let failed = |why: NftError| failure("unable to set up nftables rules for port mappings", &why);
-    let owner = Owner::of(request);
+    let owner = owner::of(request);
     let mut plans = Vec::new();
     for address in addresses {
         plans.push(Plan::new(request, config, address.addr())?);
     }
-    change(|nft| {
-        let mut transaction = Transaction::default();
-        for plan in &plans {
-            plan.add_to(&mut transaction, nft, &owner)?;
-        }
-        nft.commit(&transaction)
+    change("unable to set up nftables rules for port mappings", |nft, transaction| {
+        plans.iter().try_for_each(|plan| plan.add_to(transaction, nft, &owner))
     })
-    .map_err(failed)
 }
 
 /// What should be in the table of one family.
@@ -71,10 +65,15 @@ impl Plan {
         Ok(Self { table, base, snat: config.snat, own: own_rules(request, config, address)? })
     }
 
-    fn add_to(&self, transaction: &mut Transaction, nft: &mut Nft, owner: &Owner) -> Result<(), NftError> {
+    fn add_to(
+        &self,
+        transaction: &mut Transaction,
+        nft: &mut Nft,
+        owner: &Owner<'_>,
+    ) -> Result<(), NftError> {
         let listed = nft.all_rules(self.table)?;
         if let Some(base) = &self.base
-            && !stands(base, &listed)
+            && !stands(&[HOSTPORTS_ALL, PREROUTING, OUTPUT], base, &listed)
         {
             transaction.push(self.table, Edit::AddTable(Some(TABLE_COMMENT.into())));
             transaction.extend(self.table, chains());
@@ -85,7 +84,7 @@ impl Plan {
         }
         let ours: Vec<_> =
             listed.into_iter().filter(|listed| is_meant(Meant::Attachment(owner), listed)).collect();
-        if !is_same(&self.own, &ours) {
+        if !stands(&CONTAINERS, &self.own, &ours) {
             transaction.extend(self.table, ours.iter().map(Listed::deletion));
             transaction.extend(self.table, self.own.iter().map(addition));
         }
@@ -189,48 +188,32 @@ fn masquerade_rules(config: &Config, address: IpAddr) -> Vec<Rule> {
     rules
 }
 
-/// Whether the base chains hold these rules and nothing else.
-fn stands(base: &[(&str, Rule)], listed: &[Listed]) -> bool {
-    [HOSTPORTS_ALL, PREROUTING, OUTPUT].into_iter().all(|chain| {
-        let desired = base.iter().filter(|(of, _)| *of == chain).map(|(_, rule)| rule);
-        desired.eq(listed.iter().filter(|listed| listed.chain == chain).map(|listed| &listed.rule))
-    })
-}
-
-/// Whether the container has these rules and no others.
-fn is_same(own: &[(&'static str, Rule)], ours: &[Listed]) -> bool {
-    CONTAINERS.into_iter().all(|chain| {
-        let desired = own.iter().filter(|(of, _)| *of == chain).map(|(_, rule)| rule);
-        desired.eq(ours.iter().filter(|listed| listed.chain == chain).map(|listed| &listed.rule))
+/// Whether what is listed of these chains is what is desired, and nothing else.
+fn stands(chains: &[&str], desired: &[(&str, Rule)], listed: &[Listed]) -> bool {
+    chains.iter().all(|chain| {
+        let desired = desired.iter().filter(|(of, _)| of == chain).map(|(_, rule)| rule);
+        desired.eq(listed.iter().filter(|listed| listed.chain == *chain).map(|listed| &listed.rule))
     })
 }
 
 fn is_meant(meant: Meant<'_>, listed: &Listed) -> bool {
-    let Rule { comment, tag, .. } = &listed.rule;
-    CONTAINERS.contains(&listed.chain.as_str())
-        && meant.takes_rule(comment.as_deref(), tag.as_deref(), &leads(&listed.rule))
-}
-
-fn leads(rule: &Rule) -> Leads {
-    let mut leads = Leads::default();
-    leads.add(rule);
-    leads
+    CONTAINERS.contains(&listed.chain.as_str()) && owner::is_meant(meant, &listed.rule)
 }
 
 /// What has to be deleted; the host's ports of UDP that are mapped there still are added to a list.
 pub(super) fn leftovers(
     nft: &mut Nft,
+    transaction: &mut Transaction,
     meant: Meant<'_>,
     udp: &mut Vec<u16>,
-) -> Result<Transaction, NftError> {
-    let mut transaction = Transaction::default();
+) -> Result<(), NftError> {
     for table in Family::BOTH.map(|family| Table::of(family, TABLE)) {
         for listed in nft.all_rules(table)?.iter().filter(|listed| is_meant(meant, listed)) {
             transaction.push(table, listed.deletion());
-            udp.extend(leads(&listed.rule).udp);
+            udp.extend(Leads::of([&listed.rule]).udp);
         }
     }
-    Ok(transaction)
+    Ok(())
 }
 
 /// Are the rules of a container there, and does anything lead to them?

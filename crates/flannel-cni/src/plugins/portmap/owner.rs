@@ -1,4 +1,4 @@
-//! Whose a rule is: the attachment that a call is about, and the marks by which its rules are known.
+//! Whose a rule of a port mapping is: the marks by which those of an attachment are known.
 //!
 //! The interface is unique in a container, so container and interface name an attachment whatever its network is
 //! called by now. Rules of Go's plugin name only the container, or the container and the network; then the
@@ -9,97 +9,62 @@ use std::net::IpAddr;
 use flannel_plan::rules::{Action, Is, Match, Rule, UDP};
 
 use super::config::{container_addresses, host_ports};
-use crate::firewall::names;
+use crate::firewall::{Meant, Owner, names};
 use crate::request::{AttachmentId, Request};
 
-/// The attachment that a call is about.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Owner {
-    pub(super) network: String,
-    pub(super) container: String,
-    pub(super) ifname: String,
-    /// Its addresses, if the runtime told us.
-    pub(super) addresses: Vec<IpAddr>,
-    /// The host's ports, if the runtime told us.
-    pub(super) ports: Vec<u16>,
+/// The owner that a call names; what is unreadable is not known, for DEL must go on.
+pub(super) fn of(request: &Request) -> Owner<'_> {
+    let previous = request.prev_result().ok().flatten();
+    let addresses = previous.map(|previous| container_addresses(&previous, &request.ifname));
+    Owner { request, addresses: addresses.unwrap_or_default(), ports: host_ports(request).0 }
 }
 
-/// What is to be deleted.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum Meant<'a> {
-    /// Everything of one attachment.
-    Attachment(&'a Owner),
-    /// Everything of a network but what belongs to these.
-    AllBut(&'a str, &'a [AttachmentId]),
-}
-
-impl Meant<'_> {
-    /// Whether a rule of nftables with this comment and tag is meant. Rules of Go's plugin do not say which
-    /// network they belong to.
-    pub(super) fn takes_rule(self, comment: Option<&str>, tag: Option<&str>, leads: &Leads) -> bool {
-        match (self, comment, tag) {
-            (Self::Attachment(owner), ..) => owner.owns(comment, tag, leads),
-            (Self::AllBut(network, valid), Some(container), Some(tag)) => {
-                let is_valid = |ifname: &str| {
-                    valid.iter().any(|id| comment_of(&id.container_id) == container && id.ifname == ifname)
-                };
-                names::ifname_in(tag, network).is_some_and(|ifname| !is_valid(ifname))
-            }
-            (Self::AllBut(..), ..) => false,
+/// Whether a rule of nftables is meant. Rules of Go's plugin do not say which network they belong to.
+pub(super) fn is_meant(meant: Meant<'_>, rule: &Rule) -> bool {
+    let (Some(container), tag) = (rule.comment.as_deref(), rule.tag.as_deref()) else { return false };
+    match (meant, tag) {
+        (Meant::Attachment(owner), _) if comment_of(&owner.request.container_id) != container => false,
+        (Meant::Attachment(owner), Some(tag)) => names::ifname(tag) == owner.request.ifname,
+        (Meant::Attachment(owner), None) => may_own(owner, &Leads::of([rule])),
+        (Meant::AllBut(network, valid), Some(tag)) => {
+            let is_it = |id: &AttachmentId, ifname: &str| {
+                comment_of(&id.container_id) == container && id.ifname == ifname
+            };
+            names::ifname_in(tag, network).is_some_and(|ifname| !valid.iter().any(|id| is_it(id, ifname)))
         }
-    }
-
-    /// Whether a container's chain of iptables with this comment is meant.
-    pub(super) fn takes_chain(self, prefix: &str, chain: &str, comment: &str) -> Takes {
-        let named = names::read_comment("dnat ", comment).or_else(|| names::read_comment("snat ", comment));
-        let takes = |is_meant| if is_meant { Takes::Yes } else { Takes::No };
-        match (self, named) {
-            (Self::Attachment(owner), _)
-                if names::chain(prefix, &owner.network, &owner.container) == chain =>
-            {
-                Takes::Yes
-            }
-            (Self::Attachment(owner), Some((_, container))) if owner.container == container => {
-                Takes::IfItLeadsThere
-            }
-            (Self::AllBut(network, valid), Some((of, container))) => {
-                takes(of == network && !valid.iter().any(|id| id.container_id == container))
-            }
-            (Self::Attachment(_), Some(_)) | (_, None) => Takes::No,
-        }
-    }
-
-    /// Whether a chain that names our container and another network leads to us.
-    pub(super) fn may_take(self, leads: &Leads) -> bool {
-        match self {
-            Self::Attachment(owner) => owner.may_own(leads),
-            Self::AllBut(..) => false,
-        }
+        (Meant::AllBut(..), None) => false,
     }
 }
 
-/// Whether a chain is meant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Takes {
-    Yes,
-    No,
-    /// It names our container and another network: ours by an older name, or that of another interface.
-    IfItLeadsThere,
+/// Whether rules that name an owner's container and no interface can be the owner's.
+pub(super) fn may_own(owner: &Owner<'_>, leads: &Leads) -> bool {
+    if !owner.addresses.is_empty() && !leads.to.is_empty() {
+        return owner.addresses.iter().any(|address| leads.to.contains(&address.addr()));
+    }
+    if !owner.ports.is_empty() && !leads.ports.is_empty() {
+        return leads.ports.iter().any(|port| owner.ports.contains(port));
+    }
+    true
 }
 
-/// What a rule tells about where it leads.
+/// What rules tell about where they lead.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Leads {
     pub(super) to: Vec<IpAddr>,
-    /// The host's ports that it is about.
+    /// The host's ports that they are about.
     pub(super) ports: Vec<u16>,
     /// Those of them that are of UDP.
     pub(super) udp: Vec<u16>,
 }
 
 impl Leads {
-    /// Adds what a rule says.
-    pub(super) fn add(&mut self, rule: &Rule) {
+    pub(super) fn of<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> Self {
+        let mut leads = Self::default();
+        rules.into_iter().for_each(|rule| leads.add(rule));
+        leads
+    }
+
+    fn add(&mut self, rule: &Rule) {
         for it in &rule.matches {
             if let Match::DestinationPort(Is::Equal, port) = it {
                 self.ports.push(*port);
@@ -118,38 +83,6 @@ impl Leads {
     }
 }
 
-impl Owner {
-    /// The owner that a call names; what is unreadable is not known, for DEL must go on.
-    pub(super) fn of(request: &Request) -> Self {
-        let previous = request.prev_result().ok().flatten();
-        let addresses = previous.map(|previous| container_addresses(&previous, &request.ifname));
-        Self {
-            network: request.network.clone(),
-            container: request.container_id.clone(),
-            ifname: request.ifname.clone(),
-            addresses: addresses.unwrap_or_default().iter().map(|address| address.addr()).collect(),
-            ports: host_ports(request).0,
-        }
-    }
-
-    /// Whether a rule of nftables with this comment and tag is ours.
-    pub(super) fn owns(&self, comment: Option<&str>, tag: Option<&str>, leads: &Leads) -> bool {
-        comment == Some(comment_of(&self.container))
-            && tag.map_or_else(|| self.may_own(leads), |tag| names::ifname(tag) == self.ifname)
-    }
-
-    /// Whether a rule that names our container and no interface can be ours.
-    pub(super) fn may_own(&self, leads: &Leads) -> bool {
-        if !self.addresses.is_empty() && !leads.to.is_empty() {
-            return leads.to.iter().any(|address| self.addresses.contains(address));
-        }
-        if !self.ports.is_empty() && !leads.ports.is_empty() {
-            return leads.ports.iter().any(|port| self.ports.contains(port));
-        }
-        true
-    }
-}
-
 /// What `nft` takes of a container's name.
 pub(super) fn comment_of(container: &str) -> &str {
     &container[..container.floor_char_boundary(128)]
@@ -158,39 +91,44 @@ pub(super) fn comment_of(container: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::Environment;
 
-    fn owner(addresses: &[&str], ports: &[u16]) -> Owner {
-        Owner {
-            network: "mynet".to_owned(),
-            container: "c0ffee".to_owned(),
+    fn request() -> Request {
+        let environment = Environment {
+            command: "DEL".to_owned(),
+            container_id: "c0ffee".to_owned(),
             ifname: "eth0".to_owned(),
-            addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
-            ports: ports.to_vec(),
-        }
+            ..Environment::default()
+        };
+        Request::read(&environment, br#"{"cniVersion": "1.1.0", "name": "mynet"}"#).unwrap()
     }
 
-    fn leads(to: &str, ports: &[u16]) -> Leads {
-        Leads { to: vec![to.parse().unwrap()], ports: ports.to_vec(), udp: vec![] }
+    fn owns(known: (&[&str], &[u16]), comment: &str, tag: Option<&str>, leads: (&str, u16)) -> bool {
+        let addresses = known.0.iter().map(|text| text.parse().unwrap()).collect();
+        let request = request();
+        let owner = Owner { request: &request, addresses, ports: known.1.to_vec() };
+        let matches = Match::port(UDP, leads.1);
+        let rule = Rule::new(matches, Action::Dnat(leads.0.parse().unwrap(), None)).comment(comment);
+        is_meant(Meant::Attachment(&owner), &Rule { tag: tag.map(Into::into), ..rule })
     }
 
     #[test]
     fn a_tag_decides_by_the_interface_whatever_the_network_is_called() {
-        let owner = owner(&["10.0.0.2"], &[80]);
-        let elsewhere = leads("10.0.0.9", &[9]);
-        assert!(owner.owns(Some("c0ffee"), Some("eth0 mynet"), &elsewhere));
-        assert!(owner.owns(Some("c0ffee"), Some("eth0 renamed"), &elsewhere));
-        assert!(!owner.owns(Some("c0ffee"), Some("net1 mynet"), &leads("10.0.0.2", &[80])));
-        assert!(!owner.owns(Some("other"), Some("eth0 mynet"), &leads("10.0.0.2", &[80])));
+        let known = (&["10.0.0.2/24"][..], &[80][..]);
+        assert!(owns(known, "c0ffee", Some("eth0 mynet"), ("10.0.0.9", 9)));
+        assert!(owns(known, "c0ffee", Some("eth0 renamed"), ("10.0.0.9", 9)));
+        assert!(!owns(known, "c0ffee", Some("net1 mynet"), ("10.0.0.2", 80)));
+        assert!(!owns(known, "other", Some("eth0 mynet"), ("10.0.0.2", 80)));
     }
 
     #[test]
     fn without_a_tag_the_address_decides_then_the_port_then_the_container_alone() {
-        let known = owner(&["10.0.0.2"], &[80]);
-        assert!(known.owns(Some("c0ffee"), None, &leads("10.0.0.2", &[9])));
-        assert!(!known.owns(Some("c0ffee"), None, &leads("10.1.0.2", &[80])));
-        let by_port = owner(&[], &[80]);
-        assert!(by_port.owns(Some("c0ffee"), None, &leads("10.1.0.2", &[80])));
-        assert!(!by_port.owns(Some("c0ffee"), None, &leads("10.1.0.2", &[81])));
-        assert!(owner(&[], &[]).owns(Some("c0ffee"), None, &leads("10.1.0.2", &[81])));
+        let known = (&["10.0.0.2/24"][..], &[80][..]);
+        assert!(owns(known, "c0ffee", None, ("10.0.0.2", 9)));
+        assert!(!owns(known, "c0ffee", None, ("10.1.0.2", 80)));
+        let by_port = (&[][..], &[80][..]);
+        assert!(owns(by_port, "c0ffee", None, ("10.1.0.2", 80)));
+        assert!(!owns(by_port, "c0ffee", None, ("10.1.0.2", 81)));
+        assert!(owns((&[], &[]), "c0ffee", None, ("10.1.0.2", 81)));
     }
 }

@@ -34,11 +34,6 @@ impl Transaction {
         self.edits.extend(edits.into_iter().map(|edit| (table, edit)));
     }
 
-    /// Adds another one behind it.
-    pub fn join(&mut self, other: Self) {
-        self.edits.extend(other.edits);
-    }
-
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.edits.is_empty()

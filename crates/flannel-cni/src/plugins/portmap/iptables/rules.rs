@@ -40,7 +40,7 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn new(request: &Request, config: &Config, address: IpNet) -> Result<Self, CniError> {
-        let chain: Box<str> = names::chain(OWN, &request.network, &request.container_id).into();
+        let chain: Box<str> = names::own_chain(OWN, request).into();
         let mut rules = Vec::new();
         let family = Family::of_net(address);
         for mapping in config.mappings.iter().filter(|mapping| mapping.host_ip.concerns(family)) {
