@@ -95,7 +95,7 @@ pub fn choose_underlay(
     let wanted = UnderlayOptions {
         families: config.families(),
         ifaces: options.ifaces.clone(),
-        patterns: options.iface_regexes.iter().map(|regex| matches(regex, &texts)).collect(),
+        patterns: options.iface_regexes.iter().map(|pattern| matches(&pattern.0, &texts)).collect(),
         can_reach: options.iface_can_reach,
         public: ByFamily { v4: public.v4.or(options.public.v4), v6: public.v6.or(options.public.v6) },
     };

@@ -13,7 +13,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,7 +22,10 @@ use flannel_plan::family::ByFamily;
 use flannel_plan::rules::SourcePorts;
 use regex::Regex;
 
+use check::Reader;
+use command_line::CommandLine;
 pub use fault::{OptionFault, report};
+use flags::FLANNELD;
 pub use flags::usage;
 
 /// The version of this daemon.
@@ -87,8 +89,6 @@ pub struct Options {
     pub log_format: LogFormat,
     /// What to tell the operator about accepted flags that do nothing.
     pub warnings: Vec<String>,
-    /// Where the value of each flag is from.
-    pub provenance: BTreeMap<&'static str, Provenance>,
 }
 
 /// What the operator chose for the rules of this node.
@@ -134,15 +134,7 @@ pub struct Pattern(pub Regex);
 
 impl PartialEq for Pattern {
     fn eq(&self, other: &Self) -> bool {
-        self.as_str() == other.as_str()
-    }
-}
-
-impl Deref for Pattern {
-    type Target = Regex;
-
-    fn deref(&self) -> &Regex {
-        &self.0
+        self.0.as_str() == other.0.as_str()
     }
 }
 
@@ -159,8 +151,6 @@ pub enum LogFormat {
 /// Where a value is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provenance {
-    /// Nobody set it.
-    Default,
     /// The command line.
     Flag,
     Environment,
@@ -168,17 +158,17 @@ pub enum Provenance {
 
 /// Reads and checks everything; help beats faults, and the version beats what is in the environment.
 pub fn parse(source: &Source) -> Result<Parsed, Vec<OptionFault>> {
-    let mut line = command_line::CommandLine::read(&flags::FLANNELD, &source.words);
-    if line.help {
+    let CommandLine { mut given, help, faults, .. } = CommandLine::read(&FLANNELD, &source.words);
+    if help {
         return Ok(Parsed::Help);
     }
-    match check::wants_version(&line.given) {
-        Ok(true) if line.faults.is_empty() => return Ok(Parsed::Version),
-        Ok(_) => {}
-        Err(faults) => line.faults.extend(faults),
+    let mut reader = Reader { table: &FLANNELD, given: &given, faults };
+    if reader.switch("version") && reader.faults.is_empty() {
+        return Ok(Parsed::Version);
     }
-    line.faults.extend(line.given.fill_in(&source.environment));
-    check::options(&line.given, source, line.faults).map(|options| Parsed::Run(Box::new(options)))
+    let mut faults = reader.faults;
+    faults.extend(given.fill_in(&source.environment));
+    check::options(&given, source, faults).map(|options| Parsed::Run(Box::new(options)))
 }
 
 #[cfg(test)]

@@ -76,12 +76,12 @@ static FLAGS: FlagTable = FlagTable {
 
 /// A switch of the original's log.
 const fn klog_switch(name: &'static str) -> Flag {
-    Flag::switch(name, "false", "").without_effect()
+    Flag::switch(name, "false", "")
 }
 
 /// The same with a value.
 const fn klog_value(name: &'static str) -> Flag {
-    Flag::new(name, Takes::One("VALUE"), "", "").without_effect()
+    Flag::new(name, Takes::One("VALUE"), "", "")
 }
 
 /// What the operator chose.
@@ -125,7 +125,7 @@ pub fn parse(words: &[OsString]) -> Result<AgentParsed, Vec<OptionFault>> {
     }
     let mut reader = Reader { table: &FLAGS, given: &line.given, faults: line.faults };
     let options = options(&mut reader);
-    let (version, status) = (switch(&mut reader, "version"), switch(&mut reader, "status"));
+    let (version, status) = (reader.switch("version"), reader.switch("status"));
     match (reader.faults.is_empty(), version, status) {
         (false, ..) => Err(reader.faults),
         (true, true, _) => Ok(AgentParsed::Version),
@@ -139,24 +139,20 @@ fn options(reader: &mut Reader<'_>) -> AgentOptions {
         .ignored
         .iter()
         .filter(|flag| flag.takes == Takes::Switch)
-        .for_each(|flag| _ = switch(reader, flag.name));
-    let reserved = switch(reader, "nomasq-all-reserved-ranges");
-    let both = switch(reader, "enable-ipv6");
+        .for_each(|flag| _ = reader.switch(flag.name));
+    let reserved = reader.switch("nomasq-all-reserved-ranges");
+    let both = reader.switch("enable-ipv6");
     AgentOptions {
         chain: reader.value("masq-chain", |text| text.to_owned().try_into()).unwrap_or_default(),
         default_networks: if reserved { DefaultNetworks::Reserved } else { DefaultNetworks::Private },
         families: if both { Family::BOTH.into() } else { vec![Family::V4] },
-        random_fully: switch(reader, "random-fully"),
+        random_fully: reader.switch("random-fully"),
         to_ports: reader.value("to-ports", port_ranges).unwrap_or_default(),
         config: reader.value("config", value::path).unwrap_or_default().into(),
-        nftables: switch(reader, "nftables"),
+        nftables: reader.switch("nftables"),
         verbosity: reader.value("v", value::integer(i32::MIN..=i32::MAX)).unwrap_or_default(),
         log_format: reader.value("log-format", value::log_format).unwrap_or_default(),
     }
-}
-
-fn switch(reader: &mut Reader<'_>, name: &'static str) -> bool {
-    reader.value(name, value::switch).unwrap_or(false)
 }
 
 fn port_ranges(text: &str) -> Result<Vec<PortRange>, String> {

@@ -1,7 +1,7 @@
 //! From texts to [`Options`]: each value read and judged. Takes [`Given`], gives options or every fault at once.
 
 use std::ffi::OsStr;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use flannel_plan::family::{ByFamily, Family};
@@ -9,12 +9,9 @@ use flannel_plan::rules::SourcePorts;
 
 use super::command_line::{Given, Setting};
 use super::fault::{OptionFault, Origin, Shown};
-use super::flags::{self, FLANNELD, Flag, FlagTable, Support, Takes};
+use super::flags::{FLANNELD, Flag, FlagTable, Takes};
 use super::value::{self, Why};
 use super::{Options, RuleOptions, Source, store};
-
-/// Seconds between two looks at rules of legacy iptables, as in Go.
-const RESYNC: i32 = 5;
 
 /// Options from what was given.
 pub fn options(
@@ -27,10 +24,10 @@ pub fn options(
     let iface_regexes = reader.all("iface-regex", value::pattern);
     let iface_can_reach = reader.last("iface-can-reach", value::optional(value::address)).flatten();
     let public = reader.public_addresses();
-    let subnet_file = reader.last("subnet-file", value::path).unwrap_or_else(|| flags::SUBNET_FILE.into());
+    let subnet_file = reader.value("subnet-file", value::path).unwrap_or_default();
     let healthz = reader.healthz();
-    let verbosity = reader.last("v", value::integer(i32::MIN..=i32::MAX)).unwrap_or_default();
-    let log_format = reader.last("log-format", value::log_format).unwrap_or_default();
+    let verbosity = reader.value("v", value::integer(i32::MIN..=i32::MAX)).unwrap_or_default();
+    let log_format = reader.value("log-format", value::log_format).unwrap_or_default();
     let rules = reader.rules();
     let mut warnings = reader.without_effect();
     let store = store::choose(&mut reader, &source.environment);
@@ -51,17 +48,9 @@ pub fn options(
             verbosity,
             log_format,
             warnings,
-            provenance: given.provenance(),
         }),
         _ => Err(faults),
     }
-}
-
-/// Whether a given version flag says yes; a fault of its value is told by [`options`]' caller.
-pub fn wants_version(given: &Given) -> Result<bool, Vec<OptionFault>> {
-    let mut reader = Reader { table: &FLANNELD, given, faults: Vec::new() };
-    let wants = reader.last("version", value::switch).unwrap_or(false);
-    if reader.faults.is_empty() { Ok(wants) } else { Err(reader.faults) }
 }
 
 /// Reads the values of flags and collects the faults.
@@ -95,6 +84,11 @@ impl Reader<'_> {
         default.map_or_else(|| self.last(flag, &read), |flag| read(flag.default).ok())
     }
 
+    /// Whether a switch is on.
+    pub fn switch(&mut self, flag: &'static str) -> bool {
+        self.value(flag, value::switch).unwrap_or_default()
+    }
+
     fn bad_value(&self, flag: &'static str, setting: &Setting, why: Why) -> OptionFault {
         let secret = self.table.find(flag).is_none_or(|flag| flag.takes == Takes::Secret);
         let value = if secret { Shown::Hidden } else { Shown::Text(setting.text.clone()) };
@@ -110,42 +104,38 @@ impl Reader<'_> {
     }
 
     fn healthz(&mut self) -> Option<SocketAddr> {
-        let address = self.last("healthz-ip", value::listen_address);
-        let port = self.last("healthz-port", value::integer(0..=i32::from(u16::MAX)));
-        let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port != 0)?;
-        Some(SocketAddr::new(address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), port))
+        let address = self.value("healthz-ip", value::listen_address);
+        let port = self.value("healthz-port", value::integer(0..=i32::from(u16::MAX)))?;
+        let port = u16::try_from(port).ok().filter(|port| *port != 0)?;
+        Some(SocketAddr::new(address?, port))
     }
 
     fn without_effect(&mut self) -> Vec<String> {
         self.all("vmodule", value::vmodule);
         self.all("log_backtrace_at", value::backtrace_at);
-        FLANNELD
-            .all()
-            .filter(|flag| flag.support == Support::NoEffect)
-            .filter_map(|flag| self.asks(flag))
-            .map(|origin| format!("{origin} has no effect; RUST_LOG chooses what is logged"))
-            .collect()
+        let flags = ["log_backtrace_at", "vmodule"].into_iter().filter_map(|name| FLANNELD.find(name));
+        let asked = flags.filter_map(|flag| self.asks(flag));
+        asked.map(|origin| format!("{origin} has no effect; RUST_LOG chooses what is logged")).collect()
     }
 
     fn rules(&mut self) -> RuleOptions {
-        let mut switch = |flag, default| self.last(flag, value::switch).unwrap_or(default);
-        let source_ports = match switch("ip-masq-fully-random-disable", false) {
+        let source_ports = match self.switch("ip-masq-fully-random-disable") {
             true => SourcePorts::Kept,
             false => SourcePorts::Randomised,
         };
         RuleOptions {
-            ip_masq: switch("ip-masq", false),
+            ip_masq: self.switch("ip-masq"),
             source_ports,
-            forward: switch("iptables-forward-rules", true),
-            untrack: switch("vxlan-notrack", true),
-            blackhole: switch("ip-blackhole-route", false),
+            forward: self.switch("iptables-forward-rules"),
+            untrack: self.switch("vxlan-notrack"),
+            blackhole: self.switch("ip-blackhole-route"),
             resync: self.resync(),
         }
     }
 
     /// Go takes any number, and never rests between two looks at those below one.
     fn resync(&mut self) -> Duration {
-        let seconds = self.last("iptables-resync", value::integer(i32::MIN..=i32::MAX)).unwrap_or(RESYNC);
+        let seconds = self.value("iptables-resync", value::integer(i32::MIN..=i32::MAX)).unwrap_or_default();
         Duration::from_secs(seconds.max(1).unsigned_abs().into())
     }
 

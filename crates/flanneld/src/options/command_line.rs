@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
 use super::fault::{OptionFault, Origin, Shown};
-use super::flags::{FLANNELD, Flag, FlagTable, Takes};
+use super::flags::{FLANNELD, Flag, FlagTable, Takes, variable};
 use super::{Environment, Provenance};
 
 /// What was set, flag by flag. It may hold a secret, so it cannot be printed.
@@ -31,14 +31,6 @@ impl Given {
         self.settings(flag).last().map(|setting| Origin { flag, from: setting.from })
     }
 
-    /// Where the value of each flag is from.
-    pub fn provenance(&self) -> BTreeMap<&'static str, Provenance> {
-        FLANNELD
-            .all()
-            .map(|flag| (flag.name, self.origin(flag.name).map_or(Provenance::Default, |origin| origin.from)))
-            .collect()
-    }
-
     fn set(&mut self, flag: &'static str, text: &str, from: Provenance) {
         self.settings.entry(flag).or_default().push(Setting { text: text.to_owned(), from });
     }
@@ -48,7 +40,7 @@ impl Given {
         let mut faults = Vec::new();
         // Images set FLANNELD_VERSION to what they hold; Go looks at --version before it looks there.
         for flag in FLANNELD.all().filter(|flag| flag.name != "version") {
-            let variable = flag.variable();
+            let variable = variable(flag.name);
             let Some(value) = environment.get(OsStr::new(&variable)).filter(|value| !value.is_empty()) else {
                 continue;
             };

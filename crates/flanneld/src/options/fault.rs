@@ -75,7 +75,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.from {
             Provenance::Environment => f.write_str(&flags::variable(self.flag)),
-            Provenance::Flag | Provenance::Default => write!(f, "--{}", self.flag),
+            Provenance::Flag => write!(f, "--{}", self.flag),
         }
     }
 }

@@ -10,7 +10,6 @@ pub struct Flag {
     pub default: &'static str,
     /// What it does, in one line.
     pub meaning: &'static str,
-    pub support: Support,
     /// The lease store that it is for.
     pub belongs: Belongs,
 }
@@ -37,19 +36,10 @@ pub enum Takes {
     Secret,
 }
 
-/// Whether this version does what a flag asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Support {
-    /// It does.
-    Now,
-    /// It takes the flag for the sake of old command lines and does nothing.
-    NoEffect,
-}
-
 impl Flag {
-    /// A flag that this version does, for any store.
+    /// A flag for any store.
     pub const fn new(name: &'static str, takes: Takes, default: &'static str, meaning: &'static str) -> Self {
-        Self { name, takes, default, meaning, support: Support::Now, belongs: Belongs::Any }
+        Self { name, takes, default, meaning, belongs: Belongs::Any }
     }
 
     /// The same that is yes or no.
@@ -61,26 +51,12 @@ impl Flag {
         self.belongs = store;
         self
     }
-
-    /// The same without effect.
-    pub const fn without_effect(mut self) -> Self {
-        self.support = Support::NoEffect;
-        self
-    }
-
-    /// The name of the environment variable that stands in for the flag.
-    pub fn variable(&self) -> String {
-        variable(self.name)
-    }
 }
 
 /// The name of the environment variable that stands in for a flag.
 pub fn variable(name: &str) -> String {
     format!("FLANNELD_{}", name.to_uppercase().replace('-', "_"))
 }
-
-/// Where the CNI plugin looks for the node's subnet, unless told otherwise.
-pub const SUBNET_FILE: &str = "/run/flannel/subnet.env";
 
 use Belongs::{Etcd, Kubernetes};
 use Takes::{Many, One, Secret};
@@ -136,7 +112,7 @@ pub static OF_GO: &[Flag] = &[
     Flag::new("kube-api-url", One("URL"), "", "address of the Kubernetes API server").of(Kubernetes),
     Flag::switch("kube-subnet-mgr", "false", "keep leases in Kubernetes").of(Kubernetes),
     Flag::new("kubeconfig-file", One("FILE"), "", "kubeconfig for the API server").of(Kubernetes),
-    Flag::new("log_backtrace_at", One("FILE:N"), "", "accepted, without effect").without_effect(),
+    Flag::new("log_backtrace_at", One("FILE:N"), "", "accepted, without effect"),
     Flag::new(
         "net-config-path",
         One("FILE"),
@@ -148,7 +124,12 @@ pub static OF_GO: &[Flag] = &[
     Flag::new("public-ipv6", One("IPV6"), "", "IPv6 address that other nodes send to"),
     Flag::switch("set-node-network-unavailable", "true", "tell Kubernetes that the node's network works")
         .of(Kubernetes),
-    Flag::new("subnet-file", One("FILE"), SUBNET_FILE, "where the CNI plugin finds this node's subnet"),
+    Flag::new(
+        "subnet-file",
+        One("FILE"),
+        "/run/flannel/subnet.env",
+        "where the CNI plugin finds this node's subnet",
+    ),
     Flag::new(
         "subnet-lease-renew-margin",
         One("MINUTES"),
@@ -158,7 +139,7 @@ pub static OF_GO: &[Flag] = &[
     .of(Etcd),
     Flag::new("v", One("N"), "0", "how much is logged: 0 changes, 1 to 3 reasons too, 4 everything"),
     Flag::switch("version", "false", "print the version and exit"),
-    Flag::new("vmodule", One("PATTERN=N,..."), "", "accepted, without effect").without_effect(),
+    Flag::new("vmodule", One("PATTERN=N,..."), "", "accepted, without effect"),
 ];
 
 /// The flags that only this flannel has.

@@ -15,13 +15,10 @@ use super::flags::{Belongs, FLANNELD, Flag};
 use super::value::{self, Why};
 use super::{Environment, Store};
 
-/// How long before its end a lease is renewed, in minutes, if nobody says otherwise.
-const RENEW_MARGIN: i32 = 60;
-
 /// Chooses the store: a folder if one is named, Kubernetes if it is asked for, else etcd, as Go does.
 pub fn choose(reader: &mut Reader<'_>, environment: &Environment) -> Option<Store> {
     // Values are judged also if their store is not chosen.
-    let kubernetes = reader.last("kube-subnet-mgr", value::switch).unwrap_or(false);
+    let kubernetes = reader.switch("kube-subnet-mgr");
     let (dir, etcd, cluster) =
         (reader.last("lease-dir", value::path), etcd(reader), cluster(reader, environment));
     if let Some(lease_dir) = reader.given.origin("lease-dir") {
@@ -61,13 +58,12 @@ fn askers(reader: &mut Reader<'_>, store: Belongs) -> Vec<Origin> {
 }
 
 fn etcd(reader: &mut Reader<'_>) -> Option<EtcdOptions> {
-    let mut text = |flag: &'static str| reader.last(flag, value::text).unwrap_or_else(|| default(flag));
+    let mut text = |flag| reader.value(flag, value::text).unwrap_or_default();
     let (endpoints, prefix) = (text("etcd-endpoints"), text("etcd-prefix"));
     let mut file = |flag| Some(text(flag)).filter(|path| !path.is_empty()).map(PathBuf::from);
     let (ca_file, cert_file, key_file) = (file("etcd-cafile"), file("etcd-certfile"), file("etcd-keyfile"));
     let (username, password) = (text("etcd-username"), Secret::new(text("etcd-password")));
-    let margin = reader.last("subnet-lease-renew-margin", value::integer(1..=1439));
-    let minutes = u64::try_from(margin.unwrap_or(RENEW_MARGIN)).ok()?;
+    let margin = reader.value("subnet-lease-renew-margin", value::integer(1..=1439))?;
     Some(EtcdOptions {
         endpoints: endpoints
             .split(',')
@@ -80,23 +76,22 @@ fn etcd(reader: &mut Reader<'_>) -> Option<EtcdOptions> {
         key_file,
         username,
         password,
-        renew_margin: Duration::from_secs(60 * minutes),
+        renew_margin: Duration::from_secs(60 * u64::from(margin.unsigned_abs())),
     })
 }
 
 fn cluster(reader: &mut Reader<'_>, environment: &Environment) -> KubernetesOptions {
     let mut optional = |flag| reader.last(flag, value::text).filter(|text| !text.is_empty());
     let (api_url, kubeconfig) = (optional("kube-api-url"), optional("kubeconfig-file").map(PathBuf::from));
-    let net_conf = reader.last("net-config-path", value::path).unwrap_or_else(|| default("net-config-path"));
-    let prefix = reader.last("kube-annotation-prefix", annotation_prefix).unwrap_or_default();
-    let set_condition = reader.last("set-node-network-unavailable", value::switch).unwrap_or(true);
+    let net_conf = reader.value("net-config-path", value::path).unwrap_or_default().into();
+    let prefix = reader.value("kube-annotation-prefix", annotation_prefix).unwrap_or_default();
+    let set_condition = reader.switch("set-node-network-unavailable");
     let variable = |name| {
         let value = environment.get(OsStr::new(name)).and_then(|value| value.to_str());
         value.filter(|value| !value.is_empty()).map(str::to_owned)
     };
     let node_name = variable("NODE_NAME");
     let pod = variable("POD_NAME").zip(variable("POD_NAMESPACE"));
-    let net_conf = net_conf.into();
     KubernetesOptions { api_url, kubeconfig, node_name, pod, prefix, net_conf, set_condition }
 }
 
@@ -106,8 +101,4 @@ fn annotation_prefix(text: &str) -> Result<AnnotationPrefix, Why> {
          perhaps one slash and a name"
             .to_owned()
     })
-}
-
-fn default(flag: &str) -> String {
-    FLANNELD.find(flag).map(|flag| flag.default.to_owned()).unwrap_or_default()
 }

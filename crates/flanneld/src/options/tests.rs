@@ -43,12 +43,8 @@ const RULES: RuleOptions = RuleOptions {
     resync: Duration::from_secs(5),
 };
 
-/// What `--lease-dir=/leases` alone gives, with the named flags set by somebody.
-fn plain(set: &[(&'static str, Provenance)]) -> Options {
-    let mut provenance: BTreeMap<_, _> =
-        flags::FLANNELD.all().map(|flag| (flag.name, Provenance::Default)).collect();
-    provenance.insert("lease-dir", Provenance::Flag);
-    provenance.extend(set.iter().copied());
+/// What `--lease-dir=/leases` alone gives.
+fn plain() -> Options {
     Options {
         store: Store::Directory("/leases".into()),
         owner: "host-7".to_owned(),
@@ -62,7 +58,6 @@ fn plain(set: &[(&'static str, Provenance)]) -> Options {
         verbosity: 0,
         log_format: LogFormat::Text,
         warnings: vec![],
-        provenance,
     }
 }
 
@@ -76,7 +71,7 @@ fn bad(origin: Origin, value: &str, why: &str) -> OptionFault {
 
 #[test]
 fn a_folder_for_leases_is_all_that_has_to_be_said() {
-    assert_eq!(run(&[DIR], &[]), plain(&[]));
+    assert_eq!(run(&[DIR], &[]), plain());
 }
 
 #[test]
@@ -87,10 +82,7 @@ fn a_flag_has_one_dash_or_two_and_its_value_behind_it_or_in_the_next_word() {
         &["-healthz-port", "8081"],
         &["--healthz-port", "8081"],
     ];
-    let expected = Options {
-        healthz: Some("0.0.0.0:8081".parse().unwrap()),
-        ..plain(&[("healthz-port", Provenance::Flag)])
-    };
+    let expected = Options { healthz: Some("0.0.0.0:8081".parse().unwrap()), ..plain() };
     for form in forms {
         assert_eq!(run(&[form, &[DIR]].concat(), &[]), expected, "{form:?}");
     }
@@ -101,18 +93,6 @@ fn every_option_is_read_from_flags() {
     let words = "--iface=eth0 --iface 10.0.0.1 --iface-regex=^eth,1$ -iface-regex ens.* --iface-can-reach=fd00::1 \
                  --public-ip=192.0.2.1 --public-ipv6=2001:db8::1 --subnet-file=/tmp/a=b.env --healthz-ip=::1 \
                  --healthz-port=0x1F91 -v=1 -v=4 --log-format=json --lease-dir=/leases --";
-    let names = [
-        "iface",
-        "iface-regex",
-        "iface-can-reach",
-        "public-ip",
-        "public-ipv6",
-        "subnet-file",
-        "healthz-ip",
-        "healthz-port",
-        "v",
-        "log-format",
-    ];
     let expected = Options {
         ifaces: vec!["eth0".to_owned(), "10.0.0.1".to_owned()],
         iface_regexes: ["^eth,1$", "ens.*"].map(|text| Pattern(Regex::new(text).unwrap())).into(),
@@ -122,7 +102,7 @@ fn every_option_is_read_from_flags() {
         healthz: Some("[::1]:8081".parse().unwrap()),
         verbosity: 4,
         log_format: LogFormat::Json,
-        ..plain(&names.map(|name| (name, Provenance::Flag)))
+        ..plain()
     };
     assert_eq!(run(&words.split(' ').collect::<Vec<_>>(), &[]), expected);
 }
@@ -140,18 +120,11 @@ fn the_environment_fills_in_what_the_command_line_leaves_open() {
         ("FLANNELD_PORT", "tcp://10.96.0.7:80"),
         ("NODE_NAME", "worker-3"),
     ];
-    let set = [
-        ("lease-dir", Provenance::Environment),
-        ("log-format", Provenance::Environment),
-        ("iface", Provenance::Environment),
-        ("ip-masq", Provenance::Environment),
-        ("healthz-port", Provenance::Flag),
-    ];
     let expected = Options {
         owner: "worker-3".to_owned(),
         log_format: LogFormat::Json,
         ifaces: vec!["eth0".to_owned()],
-        ..plain(&set)
+        ..plain()
     };
     assert_eq!(run(&["--healthz-port=0"], &variables), expected);
 }
@@ -169,21 +142,12 @@ fn what_asks_for_nothing_is_accepted_though_it_is_another_stores() {
         "--vmodule=",
         DIR,
     ];
-    let names = [
-        "kube-subnet-mgr",
-        "set-node-network-unavailable",
-        "kube-api-url",
-        "kubeconfig-file",
-        "etcd-password",
-        "public-ip",
-        "vmodule",
-    ];
-    assert_eq!(run(&words, &[]), plain(&names.map(|name| (name, Provenance::Flag))));
+    assert_eq!(run(&words, &[]), plain());
 }
 
 #[test]
 fn the_last_of_several_values_holds() {
-    let expected = plain(&[("ip-masq", Provenance::Flag)]);
+    let expected = plain();
     assert_eq!(run(&["--ip-masq", DIR, "--ip-masq=false"], &[]), expected);
 }
 
@@ -195,7 +159,7 @@ fn klog_flags_are_accepted_and_the_operator_is_told_that_they_do_nothing() {
             "--log_backtrace_at has no effect; RUST_LOG chooses what is logged".to_owned(),
             "--vmodule has no effect; RUST_LOG chooses what is logged".to_owned(),
         ],
-        ..plain(&[("vmodule", Provenance::Flag), ("log_backtrace_at", Provenance::Flag)])
+        ..plain()
     };
     assert_eq!(run(&words, &[]), expected);
 }
@@ -213,7 +177,7 @@ fn the_version_beats_the_environment_and_a_missing_store_but_no_fault_of_the_lin
     for word in ["-version", "--version", "--version=1"] {
         assert_eq!(parse(&source(&[word], &bad_variable)), Ok(Parsed::Version), "{word}");
     }
-    assert_eq!(run(&["--version=false", DIR], &[]), plain(&[("version", Provenance::Flag)]));
+    assert_eq!(run(&["--version=false", DIR], &[]), plain());
     let unknown = OptionFault::Unknown { name: "nonsense".to_owned(), nearest: None };
     assert_eq!(faults(&["--version", "--nonsense", DIR], &[]), [unknown]);
     assert_eq!(
