@@ -111,20 +111,6 @@ impl Etcd {
         })
     }
 
-    /// What etcd is known by before it has answered.
-    pub fn server(&self) -> Server {
-        self.client.server()
-    }
-
-    /// Takes over the lease that this node had when it ran last: the key that still says the same is its own, whatever
-    /// address the node has by now.
-    #[must_use]
-    pub fn remembering(mut self, before: &Snapshot) -> Self {
-        let memory = |own: &Arc<Lease>| Memory { origin: before.origin.clone(), own: Arc::clone(own) };
-        self.node.remembered = before.own.as_ref().map(memory);
-        self
-    }
-
     /// For tests: leases that live shorter.
     #[doc(hidden)]
     pub fn with_ttl(self, ttl: Duration) -> Self {
@@ -292,6 +278,18 @@ impl LeaseStore for Etcd {
 
     fn origin(&self) -> Option<Arc<str>> {
         self.table.origin()
+    }
+
+    fn server(&self) -> Server {
+        self.client.server()
+    }
+
+    /// The key that still says the same as this node's lease when it ran last is its own, whatever address the node has
+    /// by now.
+    fn remembering(mut self, before: &Snapshot) -> Self {
+        let memory = |own: &Arc<Lease>| Memory { origin: before.origin.clone(), own: Arc::clone(own) };
+        self.node.remembered = before.own.as_ref().map(memory);
+        self
     }
 
     async fn next(&mut self) -> Result<Snapshot, StoreError> {

@@ -143,24 +143,10 @@ impl Kubernetes {
         Self { patience, ..self }
     }
 
-    /// Takes over what nodes had before the daemon was started. A node that has the same name and was made at the
-    /// same time has the same subnets, so that the first list need not hold whole nodes: an eighth of the bytes.
-    /// It is used only if this node's object is still the one that it was.
-    #[must_use]
-    pub fn remembering(self, before: &Snapshot) -> Self {
-        self.board.lock().memory = Memory::of(before);
-        self
-    }
-
     /// Has the nodes listed as they are, however dear that is for the API server: for whoever looks once.
     #[must_use]
     pub fn asking_for_the_newest(self) -> Self {
         Self { age: Age::Newest, ..self }
-    }
-
-    /// What the API server is known by before it has answered.
-    pub fn server(&self) -> Server {
-        self.client.identity()
     }
 
     /// Starts the tasks, once; they end with the store.
@@ -226,6 +212,17 @@ impl LeaseStore for Kubernetes {
 
     fn origin(&self) -> Option<Arc<str>> {
         self.board.lock().nodes.as_ref().and_then(Nodes::origin)
+    }
+
+    fn server(&self) -> Server {
+        self.client.identity()
+    }
+
+    /// A node that has the same name and was made at the same time has the same subnets, so that the first list need
+    /// not hold whole nodes: an eighth of the bytes. It is used only if this node's object is still the one that it was.
+    fn remembering(self, before: &Snapshot) -> Self {
+        self.board.lock().memory = Memory::of(before);
+        self
     }
 
     async fn next(&mut self) -> Result<Snapshot, StoreError> {

@@ -55,6 +55,20 @@ pub trait LeaseStore {
     /// Takes how this node is, whenever that changes: a store that keeps a condition of it passes it on, from
     /// [`LeaseStore::next`], for as long as it takes. Does not wait.
     fn tell(&mut self, _readiness: &Readiness) {}
+
+    /// What its server is known by before it has said a word.
+    fn server(&self) -> Server {
+        Server::default()
+    }
+
+    /// Takes over what was known before the daemon was started.
+    #[must_use]
+    fn remembering(self, _before: &Snapshot) -> Self
+    where
+        Self: Sized,
+    {
+        self
+    }
 }
 
 /// Whether pods can be started on this node.

@@ -1,10 +1,9 @@
 //! Rings when somebody touches a file that the loop reads or keeps: the subnet file, without which pods cannot start, and
 //! that of ip-masq-agent.
 
-use std::convert::Infallible;
 use std::path::Path;
 use std::time::Duration;
-use std::{fs, io, thread};
+use std::{fs, thread};
 
 use flannel_files::folder_of;
 use flannel_files::watch::FileWatch;
@@ -22,9 +21,11 @@ pub fn start(file: &Path, bell: Bell, failures: Failures) {
     let file = file.to_owned();
     let named =
         Named { name: "file-watch", without: "the loss of the subnet file is seen once a minute only" };
-    watching::keep(named, failures, move || {
-        // Made here rather than with the first file: the file may get lost right after.
-        ring(&file, &bell, || fs::create_dir_all(folder_of(&file)))
+    let folder = folder_of(&file).to_owned();
+    // Made here rather than with the first file: the file may get lost right after.
+    let open = move || fs::create_dir_all(folder_of(&file)).and_then(|()| FileWatch::new(&file));
+    watching::keep(named, failures, bell, open, move |watch| {
+        watch.wait().and_then(|()| fs::create_dir_all(&folder))
     });
 }
 
@@ -34,7 +35,7 @@ pub fn start_or_poll(file: &Path, bell: Bell) {
     let work = move || {
         let mut told = false;
         loop {
-            let Err(error) = ring(&file, &bell, || Ok(()));
+            let Err(error) = watching::listen(&bell, || FileWatch::new(&file), FileWatch::wait);
             if !std::mem::replace(&mut told, true) {
                 let way_out = "raise fs.inotify.max_user_instances and max_user_watches";
                 warn!(file = %file.display(), %error, way_out, "the file cannot be watched: it is read every second");
@@ -45,16 +46,5 @@ pub fn start_or_poll(file: &Path, bell: Bell) {
     };
     if let Err(error) = thread::Builder::new().name("file-watch".into()).spawn(work) {
         warn!(%error, "no thread to watch the file: it is read every resyncInterval only");
-    }
-}
-
-/// Rings for what happened before the watch began, and for all that happens to the file, until that fails.
-fn ring(file: &Path, bell: &Bell, prepare: impl Fn() -> io::Result<()>) -> io::Result<Infallible> {
-    prepare()?;
-    let mut watch = FileWatch::new(file)?;
-    loop {
-        bell.ring(Wake::Observation);
-        watch.wait()?;
-        prepare()?;
     }
 }

@@ -4,7 +4,6 @@
 //! file, one to signals; one runs the lease store and HTTP on a small async runtime. They only ever say "look again"
 //! to each other.
 
-mod any_store;
 mod assemble;
 mod clock;
 mod corrections;

@@ -32,19 +32,20 @@ pub struct Named {
     pub without: &'static str,
 }
 
-/// Keeps a watch on a thread of its own. To listen is to open it, to ring for what happened before, and then to ring for
-/// what happens until it fails.
-pub fn keep<E: Display>(
+/// Keeps a watch on a thread of its own, and opens it again when it fails.
+pub fn keep<W, E: Display>(
     named: Named,
     failures: Failures,
-    mut listen: impl FnMut() -> Result<Infallible, E> + Send + 'static,
+    bell: Bell,
+    open: impl Fn() -> Result<W, E> + Send + 'static,
+    wait: impl Fn(&mut W) -> Result<(), E> + Send + 'static,
 ) {
     let Named { name, without } = named;
     let work = move || {
         let mut setback = Setback::default();
         loop {
             let begun = Instant::now();
-            let Err(error) = listen();
+            let Err(error) = listen(&bell, &open, &wait);
             failures.count(name);
             let (pause, is_new) = setback.after(begun.elapsed(), error.to_string());
             if is_new {
@@ -60,6 +61,19 @@ pub fn keep<E: Display>(
     }
 }
 
+/// Opens a watch, rings for what happened before, and then for what happens until it fails.
+pub fn listen<W, E>(
+    bell: &Bell,
+    open: impl Fn() -> Result<W, E>,
+    wait: impl Fn(&mut W) -> Result<(), E>,
+) -> Result<Infallible, E> {
+    let mut watch = open()?;
+    loop {
+        bell.ring(Wake::Observation);
+        wait(&mut watch)?;
+    }
+}
+
 /// Keeps a watch over rules; who changes them is noted.
 pub fn keep_rules(
     named: Named,
@@ -67,14 +81,11 @@ pub fn keep_rules(
     open: impl Fn() -> Result<RuleWatch, WatchError> + Send + 'static,
     (bell, culprits): (Bell, Culprits),
 ) {
-    keep(named, failures, move || -> Result<Infallible, WatchError> {
-        let mut watch = open()?;
-        loop {
-            bell.ring(Wake::Observation);
-            let notice = watch.wait()?;
-            debug!(%notice, "the kernel changed");
-            notice.by.iter().for_each(|program| culprits.note(program));
-        }
+    keep(named, failures, bell, open, move |watch| {
+        let notice = watch.wait()?;
+        debug!(%notice, "the kernel changed");
+        notice.by.iter().for_each(|program| culprits.note(program));
+        Ok(())
     });
 }
 
@@ -126,12 +137,17 @@ mod tests {
     fn a_watch_that_failed_is_opened_again_and_counted() {
         let (bell, (failing, failed)) = (Bell::default(), channel());
         let failures = Failures::default();
-        let ring = bell.clone();
-        keep(Named { name: "test", without: "nothing is lost" }, failures.clone(), move || {
-            ring.ring(Wake::Observation);
-            failing.send(()).unwrap();
-            Err::<Infallible, _>("it breaks at once")
-        });
+        let named = Named { name: "test", without: "nothing is lost" };
+        keep(
+            named,
+            failures.clone(),
+            bell.clone(),
+            || Ok::<_, &str>(()),
+            move |()| {
+                failing.send(()).unwrap();
+                Err("it breaks at once")
+            },
+        );
         let soon = Duration::from_secs(60);
         (0..3).for_each(|_| failed.recv_timeout(soon).unwrap());
         assert_eq!(Alarm::new(bell).wait(Instant::now() + soon), Some(Wake::Observation));

@@ -1,7 +1,7 @@
 //! Nodes that have the same address, and what becomes of the one lease that both take for theirs.
 
 use flannel_leases::rival::Stand;
-use flannel_leases::{Snapshot, StoreError};
+use flannel_leases::{LeaseStore, Snapshot, StoreError};
 
 use crate::stage::{DUAL, Daemon, Stage, V4, announcement, dual_announcement, key, next, publish, soon, v4};
 
