@@ -4,7 +4,7 @@
 //! the lack of one) from before the rules were changed.
 
 use super::abi::*;
-use super::netfilter::{Netfilter, header};
+use super::netfilter::{self, header};
 use crate::abi::{AF_INET, AF_INET6, NLA_F_NESTED};
 use crate::netlink::{Attributes, NetlinkError, Outbox, Received};
 
@@ -26,11 +26,11 @@ pub fn forget_udp(ports: &[u16]) -> Result<usize, ConntrackError> {
         return Ok(0);
     }
     let failed = |verb| move |why| ConntrackError { verb, why };
-    let mut socket = Netfilter::open().map_err(failed("reach"))?;
+    let mut socket = netfilter::open().map_err(failed("reach"))?;
     let mut flows = Vec::new();
     for family in [AF_INET, AF_INET6] {
-        let found = socket.dump(|| udp_flows(family), |message| read_flow(message, ports));
-        flows.extend(found.map_err(failed("list"))?);
+        let read = |message: &Received| read_flow(message, ports);
+        socket.dump(|| udp_flows(family), &mut flows, read).map_err(failed("list"))?;
     }
     let mut forgotten = 0;
     for flow in &flows {
@@ -69,10 +69,9 @@ fn read_flow(message: &Received, ports: &[u16]) -> Option<Flow> {
     let named = |(kind, _): &(u16, &[u8])| [CTA_TUPLE_ORIG, CTA_ZONE, CTA_ID].contains(kind);
     let attributes: Vec<_> = attributes.filter(named).map(|(kind, value)| (kind, value.to_owned())).collect();
     let (_, tuple) = attributes.iter().find(|(kind, _)| *kind == CTA_TUPLE_ORIG)?;
-    let (_, proto) = Attributes(tuple).find(|(kind, _)| *kind == CTA_TUPLE_PROTO)?;
-    let field = |wanted| Attributes(proto).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
-    let port = u16::from_be_bytes(*field(CTA_PROTO_DST_PORT)?.first_chunk()?);
-    let is_meant = field(CTA_PROTO_NUM)? == [UDP] && ports.contains(&port);
+    let proto = Attributes(Attributes(tuple).get(CTA_TUPLE_PROTO)?);
+    let port = u16::from_be_bytes(*proto.get(CTA_PROTO_DST_PORT)?.first_chunk()?);
+    let is_meant = proto.get(CTA_PROTO_NUM)? == [UDP] && ports.contains(&port);
     is_meant.then_some(Flow { family: header[0], attributes })
 }
 

@@ -34,6 +34,5 @@ fn way_to(address: Ipv4Addr) -> Outbox {
 }
 
 fn outgoing(message: &Received) -> Option<u32> {
-    let (_, mut attributes) = message.split::<12>()?;
-    attributes.find(|(kind, _)| *kind == RTA_OIF).and_then(|(_, value)| number(value))
+    message.split::<12>()?.1.get(RTA_OIF).and_then(number)
 }

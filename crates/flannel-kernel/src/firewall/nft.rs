@@ -13,6 +13,7 @@ pub(crate) mod set;
 mod transaction;
 pub(crate) mod userdata;
 
+use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use flannel_plan::family::Family;
@@ -22,8 +23,8 @@ use flannel_plan::rules::{Action, Is, Match, Rule};
 use rustix::io::Errno;
 
 use super::abi::*;
-use super::netfilter::{Netfilter, Refused, be32, header, text};
-use crate::netlink::{NetlinkError, Outbox, Received};
+use super::netfilter::{self, Refused, be32, header, text};
+use crate::netlink::{NetlinkError, Outbox, Received, Socket};
 
 pub use object::{Table, TableFamily};
 pub use transaction::Transaction;
@@ -107,23 +108,19 @@ impl NftError {
 
 /// A socket to nftables.
 pub struct Nft {
-    socket: Netfilter,
+    socket: Socket,
 }
 
 impl Nft {
     /// Opens one in the namespace of this thread.
     pub fn open() -> Result<Self, NftError> {
-        Netfilter::open().map(|socket| Self { socket }).map_err(NftError::Unreachable)
+        netfilter::open().map(|socket| Self { socket }).map_err(NftError::Unreachable)
     }
 
     /// The number of the last change to any rule; an error if the kernel has no nftables.
     pub fn generation(&mut self) -> Result<u32, NftError> {
-        let request = request(NFT_MSG_GETGEN, 0, &[]);
-        let read = |message: &Received| {
-            let (_, mut attributes) = message.split::<4>()?;
-            attributes.find(|(kind, _)| *kind == NFTA_GEN_ID).and_then(|(_, value)| be32(value))
-        };
-        let answer = self.socket.ask(request, read).map_err(NftError::Unreachable)?;
+        let read = |message: &Received| be32(message.split::<4>()?.1.get(NFTA_GEN_ID)?);
+        let answer = self.socket.ask(request(NFT_MSG_GETGEN, 0, &[]), read).map_err(NftError::Unreachable)?;
         answer.ok_or_else(|| NftError::Unreachable(Errno::PROTO.into()))
     }
 
@@ -131,11 +128,7 @@ impl Nft {
     pub fn has_chain(&mut self, table: Table, chain: &str) -> Result<bool, NftError> {
         let names = [(NFTA_CHAIN_TABLE, table.name), (NFTA_CHAIN_NAME, chain)];
         let request = request(NFT_MSG_GETCHAIN, table.family.number(), &names);
-        match self.socket.ask(request, |_| Some(())) {
-            Ok(_) => Ok(true),
-            Err(why) if says_absent(&why) => Ok(false),
-            Err(why) => Err(NftError::List { what: format!("chain {table} {chain}"), why }),
-        }
+        Ok(self.ask(format_args!("chain {table} {chain}"), request, |_| Some(()))?.is_some())
     }
 
     /// The rules of a chain in their order.
@@ -150,9 +143,35 @@ impl Nft {
 
     fn dump_rules(&mut self, table: Table, names: &[(u16, &str)]) -> Result<Vec<Listed>, NftError> {
         let filtered = || request(NFT_MSG_GETRULE, table.family.number(), names);
-        match self.socket.dump(filtered, |message| read_rule(message, table.family, table.name)) {
+        let read = |message: &Received| read_rule(message, table.family, table.name);
+        self.dump(format_args!("the rules of table {table}"), filtered, read)
+    }
+
+    /// What the kernel answers about one object; none if it is not there.
+    fn ask<T>(
+        &mut self,
+        what: fmt::Arguments<'_>,
+        request: Outbox,
+        read: impl Fn(&Received) -> Option<T>,
+    ) -> Result<Option<T>, NftError> {
+        match self.socket.ask(request, read) {
+            Err(why) if says_absent(&why) => Ok(None),
+            answer => answer.map_err(|why| NftError::List { what: what.to_string(), why }),
+        }
+    }
+
+    /// What the kernel tells of many objects; of what is not there it tells nothing.
+    fn dump<T>(
+        &mut self,
+        what: fmt::Arguments<'_>,
+        request: impl Fn() -> Outbox,
+        read: impl Fn(&Received) -> Option<T>,
+    ) -> Result<Vec<T>, NftError> {
+        let mut found = Vec::new();
+        match self.socket.dump(request, &mut found, read) {
+            Ok(()) => Ok(found),
             Err(why) if says_absent(&why) => Ok(Vec::new()),
-            found => found.map_err(|why| NftError::List { what: format!("the rules of table {table}"), why }),
+            Err(why) => Err(NftError::List { what: what.to_string(), why }),
         }
     }
 
@@ -163,9 +182,10 @@ impl Nft {
 
     /// Whether the kernel would make these changes; none of them is made.
     pub fn would_commit(&mut self, transaction: &Transaction) -> Result<(), NftError> {
-        self.socket
-            .attempt(&mut transaction.write_trial(None))
-            .map_err(|refused| explain(transaction, refused))
+        // Without its end the kernel tries a batch, and takes it all back.
+        let mut trial = transaction.write(None);
+        let last = trial.len() - 1;
+        self.send(transaction, &mut trial, last)
     }
 
     /// Makes all changes or none.
@@ -178,20 +198,24 @@ impl Nft {
         if transaction.is_empty() {
             return Ok(());
         }
-        let sent = self.socket.transact(&mut transaction.write(generation));
-        sent.map_err(|refused| explain(transaction, refused))?;
+        let mut batch = transaction.write(generation);
+        let last = batch.len() - 1; // older kernels do not answer the end
+        batch.add(NFNL_MSG_BATCH_END, 0, |message| message.header(&header(0, NFNL_SUBSYS_NFTABLES)));
+        self.send(transaction, &mut batch, last)?;
         if transaction.removes() {
             self.socket.close_in_background();
         }
         Ok(())
     }
-}
 
-/// Names the change that the kernel refused.
-fn explain(transaction: &Transaction, refused: Refused) -> NftError {
-    let named = refused.place.and_then(|place| transaction.at(place));
-    let (verb, object) = named.unwrap_or_else(|| ("change", "the firewall".to_owned()));
-    NftError::Refused { verb, object, why: refused.why }
+    /// Names the change that the kernel refused, if it did.
+    fn send(&mut self, transaction: &Transaction, batch: &mut Outbox, last: usize) -> Result<(), NftError> {
+        netfilter::transact(&mut self.socket, batch, last).map_err(|Refused { place, why }| {
+            let named = place.and_then(|place| transaction.at(place));
+            let (verb, object) = named.unwrap_or_else(|| ("change", "the firewall".to_owned()));
+            NftError::Refused { verb, object, why }
+        })
+    }
 }
 
 /// Whether there is no such object; one whose name is longer than the kernel takes cannot be there either.

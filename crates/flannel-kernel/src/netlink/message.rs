@@ -172,6 +172,13 @@ pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
 #[derive(Clone, Copy)]
 pub(crate) struct Attributes<'a>(pub(crate) &'a [u8]);
 
+impl<'a> Attributes<'a> {
+    /// The value of the first attribute of a kind.
+    pub(crate) fn get(mut self, wanted: u16) -> Option<&'a [u8]> {
+        self.find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
+    }
+}
+
 impl<'a> Iterator for Attributes<'a> {
     type Item = (u16, &'a [u8]);
 

@@ -4,6 +4,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use flannel_plan::family::Family;
 use ipnet::{IpNet, Ipv4Subnets, Ipv6Subnets};
 
 use super::TableFamily;
@@ -39,7 +40,7 @@ pub(super) fn write_elements(message: &mut Writer, networks: &[IpNet]) {
     message.nest(NFTA_SET_ELEM_LIST_ELEMENTS, |list| {
         for network in networks {
             write_element(list, network.network(), 0);
-            if let Some(end) = after(network.broadcast()) {
+            if let Some(end) = step(network.broadcast(), 1) {
                 write_element(list, end, NFT_SET_ELEM_INTERVAL_END);
             }
         }
@@ -55,19 +56,12 @@ fn write_element(list: &mut Writer, key: IpAddr, flags: u32) {
     });
 }
 
-/// The next address; none after the last.
-fn after(address: IpAddr) -> Option<IpAddr> {
-    match address {
-        IpAddr::V4(address) => address.to_bits().checked_add(1).map(|next| Ipv4Addr::from_bits(next).into()),
-        IpAddr::V6(address) => address.to_bits().checked_add(1).map(|next| Ipv6Addr::from_bits(next).into()),
-    }
-}
-
-fn before(address: IpAddr) -> Option<IpAddr> {
-    match address {
-        IpAddr::V4(address) => address.to_bits().checked_sub(1).map(|last| Ipv4Addr::from_bits(last).into()),
-        IpAddr::V6(address) => address.to_bits().checked_sub(1).map(|last| Ipv6Addr::from_bits(last).into()),
-    }
+/// The address so many steps away; none before the first and after the last.
+fn step(address: IpAddr, by: i8) -> Option<IpAddr> {
+    Some(match address {
+        IpAddr::V4(address) => Ipv4Addr::from(address.to_bits().checked_add_signed(by.into())?).into(),
+        IpAddr::V6(address) => Ipv6Addr::from(address.to_bits().checked_add_signed(by.into())?).into(),
+    })
 }
 
 /// One end of a network in a set.
@@ -81,9 +75,8 @@ pub(crate) struct Edge {
 /// Reads the elements that one message tells.
 pub(super) fn read_elements(list: &[u8]) -> Vec<Edge> {
     let edge = |(_, element): (u16, &[u8])| {
-        let find = |wanted| Attributes(element).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
-        let (_, key) = Attributes(find(NFTA_SET_ELEM_KEY)?).find(|(kind, _)| *kind == NFTA_DATA_VALUE)?;
-        let flags = find(NFTA_SET_ELEM_FLAGS).and_then(be32).unwrap_or(0);
+        let key = Attributes(Attributes(element).get(NFTA_SET_ELEM_KEY)?).get(NFTA_DATA_VALUE)?;
+        let flags = Attributes(element).get(NFTA_SET_ELEM_FLAGS).and_then(be32).unwrap_or(0);
         Some(Edge { key: ip(key)?, begins: flags & NFT_SET_ELEM_INTERVAL_END == 0 })
     };
     Attributes(list).filter_map(edge).collect()
@@ -95,15 +88,13 @@ pub(crate) fn networks(mut edges: Vec<Edge>) -> Vec<IpNet> {
     let mut networks = Vec::new();
     let mut begun: Option<IpAddr> = None;
     for edge in edges {
-        if let Some((first, last)) = begun.take().zip(before(edge.key)) {
+        if let Some((first, last)) = begun.take().zip(step(edge.key, -1)) {
             networks.extend(between(first, last));
         }
         begun = edge.begins.then_some(edge.key);
     }
     if let Some(first) = begun {
-        let last =
-            if first.is_ipv4() { Ipv4Addr::BROADCAST.into() } else { Ipv6Addr::from_bits(u128::MAX).into() };
-        networks.extend(between(first, last));
+        networks.extend(between(first, Family::of(first).everything().broadcast()));
     }
     networks.sort();
     networks

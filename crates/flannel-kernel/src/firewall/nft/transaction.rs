@@ -2,8 +2,6 @@
 //!
 //! A [`Transaction`] is a list of edits of tables; `write` spells it as one batch for the kernel.
 
-use std::fmt;
-
 use flannel_plan::rules::chain::{BaseChain, Chain};
 use flannel_plan::rules::edit::Edit;
 use flannel_plan::rules::found::RuleName;
@@ -41,8 +39,12 @@ impl Transaction {
 
     /// Whether something is gone afterwards.
     pub(super) fn removes(&self) -> bool {
-        let keeps = |edit: &Edit| ["add", "wake"].contains(&verb(edit)) && !matches!(edit, Edit::PutSet(_));
-        !self.edits.iter().all(|(_, edit)| keeps(edit))
+        self.edits.iter().any(|(_, edit)| match edit {
+            Edit::AddTable(_) | Edit::AddChain(_) | Edit::AppendRule(..) | Edit::InsertRules(..) => false,
+            Edit::WakeTable => false,
+            Edit::PutSet(_) | Edit::RenewChain(_) | Edit::FlushChain(_) | Edit::DeleteRule(..) => true,
+            Edit::DeleteChain(_) | Edit::DeleteSet(_) | Edit::DeleteTable => true,
+        })
     }
 
     /// What the message at a place of the batch was to do, and to what.
@@ -52,22 +54,14 @@ impl Transaction {
             write(&mut outbox, *table, edit);
             outbox.len() > place
         })?;
-        Some((verb(edit), Named(*table, edit).to_string()))
+        Some(words(*table, edit))
     }
 
-    /// The batch for the kernel; refused if the firewall is not in this generation any more.
+    /// The batch for the kernel, but for its end; refused if the firewall is not in this generation any more.
     pub(super) fn write(&self, generation: Option<u32>) -> Outbox {
-        let mut outbox = self.write_trial(generation);
-        outbox.add(NFNL_MSG_BATCH_END, 0, |message| message.header(&header(0, NFNL_SUBSYS_NFTABLES)));
-        outbox
-    }
-
-    /// The same without its end: the kernel tries everything, and then takes it all back.
-    pub(super) fn write_trial(&self, generation: Option<u32>) -> Outbox {
         let mut outbox = Outbox::default();
-        let frame = header(0, NFNL_SUBSYS_NFTABLES);
         outbox.add(NFNL_MSG_BATCH_BEGIN, 0, |message| {
-            message.header(&frame);
+            message.header(&header(0, NFNL_SUBSYS_NFTABLES));
             if let Some(generation) = generation {
                 message.attribute(NFNL_BATCH_GENID, &generation.to_be_bytes());
             }
@@ -76,17 +70,6 @@ impl Transaction {
         // Older kernels do not acknowledge the end of a batch; the last change in it they do, after the commit.
         outbox.flag_last(NLM_F_ACK);
         outbox
-    }
-}
-
-/// What is done, in a word.
-fn verb(edit: &Edit) -> &'static str {
-    match edit {
-        Edit::AddTable(_) | Edit::AddChain(_) | Edit::AppendRule(..) | Edit::InsertRules(..) => "add",
-        Edit::PutSet(_) => "add",
-        Edit::WakeTable => "wake",
-        Edit::RenewChain(_) | Edit::FlushChain(_) => "flush",
-        Edit::DeleteRule(..) | Edit::DeleteChain(_) | Edit::DeleteTable | Edit::DeleteSet(_) => "delete",
     }
 }
 
@@ -154,32 +137,29 @@ fn named(attribute: u16, name: &str) -> impl Fn(&mut Writer) {
     move |message| message.text(attribute, name)
 }
 
-/// The object of an edit.
-struct Named<'a>(Table, &'a Edit);
-
-impl fmt::Display for Named<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(table, edit) = self;
-        let rule_of = |f: &mut fmt::Formatter<'_>, chain: &str, rule: Option<&Rule>| {
-            write!(f, "a rule in chain {table} {chain}")?;
-            let comment = rule.and_then(|rule| rule.comment.as_ref());
-            comment.map_or(Ok(()), |comment| write!(f, " for {comment:?}"))
-        };
-        match edit {
-            Edit::AddTable(_) | Edit::DeleteTable | Edit::WakeTable => write!(f, "table {table}"),
-            Edit::PutSet(set) => write!(f, "set {table} {}", set.name),
-            Edit::DeleteSet(name) => write!(f, "set {table} {name}"),
-            Edit::AddChain(Chain { name, .. })
-            | Edit::RenewChain(Chain { name, .. })
-            | Edit::FlushChain(name)
-            | Edit::DeleteChain(name) => write!(f, "chain {table} {name}"),
-            Edit::AppendRule(chain, rule) => rule_of(f, chain, Some(rule)),
-            Edit::InsertRules(chain, rules) => rule_of(f, chain, rules.first()),
-            Edit::DeleteRule(chain, RuleName::Handle(handle)) => {
-                write!(f, "rule {handle} in chain {table} {chain}")
-            }
-            Edit::DeleteRule(chain, RuleName::Text(_)) => rule_of(f, chain, None),
+/// What an edit is to do, and to what.
+fn words(table: Table, edit: &Edit) -> (&'static str, String) {
+    let chain = |name: &str| format!("chain {table} {name}");
+    let rule = |chain: &str, rule: Option<&Rule>| {
+        let comment = rule.and_then(|rule| rule.comment.as_ref()).map(|comment| format!(" for {comment:?}"));
+        format!("a rule in chain {table} {chain}{}", comment.unwrap_or_default())
+    };
+    match edit {
+        Edit::AddTable(_) => ("add", format!("table {table}")),
+        Edit::WakeTable => ("wake", format!("table {table}")),
+        Edit::DeleteTable => ("delete", format!("table {table}")),
+        Edit::PutSet(set) => ("add", format!("set {table} {}", set.name)),
+        Edit::DeleteSet(name) => ("delete", format!("set {table} {name}")),
+        Edit::AddChain(it) => ("add", chain(&it.name)),
+        Edit::RenewChain(it) => ("flush", chain(&it.name)),
+        Edit::FlushChain(name) => ("flush", chain(name)),
+        Edit::DeleteChain(name) => ("delete", chain(name)),
+        Edit::AppendRule(chain, it) => ("add", rule(chain, Some(it))),
+        Edit::InsertRules(chain, rules) => ("add", rule(chain, rules.first())),
+        Edit::DeleteRule(chain, RuleName::Handle(handle)) => {
+            ("delete", format!("rule {handle} in chain {table} {chain}"))
         }
+        Edit::DeleteRule(chain, RuleName::Text(_)) => ("delete", rule(chain, None)),
     }
 }
 

@@ -97,31 +97,20 @@ impl RuleWatch {
 }
 
 fn program(message: &Received) -> Option<String> {
-    let (_, mut attributes) = message.split::<4>()?;
-    attributes.find(|(kind, _)| *kind == NFTA_GEN_PROC_NAME).map(|(_, name)| text(name))
+    message.split::<4>()?.1.get(NFTA_GEN_PROC_NAME).map(text)
 }
 
 /// Whether a message is about a table or a chain that matters.
 fn matters(message: &Received, roles: &[Role]) -> bool {
     let Some((_, attributes)) = message.split::<4>() else { return false };
-    let names_chain = match message.kind & 0xff {
-        NFT_MSG_NEWTABLE | NFT_MSG_DELTABLE => None,
-        NFT_MSG_NEWCHAIN | NFT_MSG_DELCHAIN => Some(NFTA_CHAIN_NAME),
-        NFT_MSG_NEWRULE | NFT_MSG_DELRULE => Some(NFTA_RULE_CHAIN),
-        _ => Some(0), // sets and elements name no chain
+    let table = attributes.get(NFTA_TABLE_NAME).map(text).unwrap_or_default(); // the first of everything
+    let chain = match message.kind & 0xff {
+        NFT_MSG_NEWTABLE | NFT_MSG_DELTABLE => return concerns(roles, &table, None),
+        NFT_MSG_NEWCHAIN | NFT_MSG_DELCHAIN => attributes.get(NFTA_CHAIN_NAME),
+        NFT_MSG_NEWRULE | NFT_MSG_DELRULE => attributes.get(NFTA_RULE_CHAIN),
+        _ => None, // sets and elements name no chain
     };
-    let (mut table, mut chain) = (String::new(), None);
-    for (kind, value) in attributes {
-        match kind {
-            NFTA_TABLE_NAME => table = text(value), // the first attribute of everything
-            kind if Some(kind) == names_chain => chain = Some(text(value)),
-            _ => {}
-        }
-    }
-    match (names_chain, &chain) {
-        (Some(_), None) => concerns(roles, &table, Some("")),
-        _ => concerns(roles, &table, chain.as_deref()),
-    }
+    concerns(roles, &table, Some(&chain.map(text).unwrap_or_default()))
 }
 
 /// Whether a change of a table matters, and of which of its chains; all of them if none is named.
