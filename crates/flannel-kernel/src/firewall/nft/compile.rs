@@ -83,7 +83,7 @@ impl Compiler {
             Action::Return => verdict(NFT_RETURN, None),
             Action::Jump(chain) => verdict(NFT_JUMP, Some(chain)),
             Action::Goto(chain) => verdict(NFT_GOTO, Some(chain)),
-            Action::Masquerade(ports, None) => Instruction::Masquerade(flags(*ports)),
+            Action::Masquerade(ports, None) => Instruction::Masquerade(flags(*ports), None),
             Action::Masquerade(ports, Some(range)) => return self.masquerade_to(*ports, *range),
             Action::Dnat(address, port) => return self.dnat(*address, *port),
             Action::Untrack => Instruction::NoTrack,
@@ -172,12 +172,13 @@ impl Compiler {
     }
 
     fn masquerade_to(&mut self, ports: SourcePorts, PortRange { first, last }: PortRange) {
+        let register = if last == first { NFT_REG_1 } else { NFT_REG_2 };
         self.out.push(Instruction::Load(NFT_REG_1, first.to_be_bytes().into()));
         if last != first {
-            self.out.push(Instruction::Load(NFT_REG_2, last.to_be_bytes().into()));
+            self.out.push(Instruction::Load(register, last.to_be_bytes().into()));
         }
         let flags = flags(ports) | NF_NAT_RANGE_PROTO_SPECIFIED;
-        self.out.push(Instruction::MasqueradeTo { flags, range: last != first });
+        self.out.push(Instruction::Masquerade(flags, Some(register)));
     }
 
     fn dnat(&mut self, address: IpAddr, port: Option<u16>) {

@@ -107,7 +107,7 @@ impl Reader {
             [Load(NFT_REG_1, address), following @ ..] => dnat(ip(address)?, following),
             [Instruction::Counter, ..] => test(1, Match::Counter),
             [NoTrack, ..] => act(1, Action::Untrack),
-            [Masquerade(flags), ..] => act(1, Action::masquerade(source_ports(*flags)?)),
+            [Masquerade(flags, None), ..] => act(1, Action::masquerade(source_ports(*flags)?)),
             [Verdict(code, chain), ..] => act(1, verdict(*code, chain.as_deref())?),
             _ => None,
         }
@@ -212,8 +212,8 @@ fn dnat(address: IpAddr, following: &[Instruction]) -> Option<Found> {
 fn masquerade_to(value: &[u8], following: &[Instruction]) -> Option<Found> {
     let first = port(value)?;
     let (taken, last, flags) = match following {
-        [MasqueradeTo { flags, range: false }, ..] => (2, first, *flags),
-        [Load(NFT_REG_2, value), MasqueradeTo { flags, range: true }, ..] => (3, port(value)?, *flags),
+        [Masquerade(flags, Some(NFT_REG_1)), ..] => (2, first, *flags),
+        [Load(NFT_REG_2, value), Masquerade(flags, Some(NFT_REG_2)), ..] => (3, port(value)?, *flags),
         _ => return None,
     };
     let source_ports = source_ports(flags & !NF_NAT_RANGE_PROTO_SPECIFIED)?;

@@ -7,14 +7,14 @@ use flannel_plan::rules::{Action, Expression, Is, Match, SetMark};
 
 use super::TableFamily;
 use super::decompile::Part;
-use super::instruction::read_extension;
 use crate::firewall::abi::*;
 use crate::firewall::netfilter::text;
-use crate::netlink::{ip, number};
+use crate::netlink::{Attributes, ip, number};
 
 /// What an instruction says that is not of nftables itself, or not known.
 pub(super) fn read_unknown(family: TableFamily, name: &str, data: &[u8]) -> Part {
-    let extension = read_extension(data).filter(|_| ["match", "target"].contains(&name));
+    let attribute = |kind| Attributes(data).get(kind).filter(|_| ["match", "target"].contains(&name));
+    let extension = attribute(NFTA_EXTENSION_NAME).map(text).zip(attribute(NFTA_EXTENSION_INFO));
     let known = extension.as_ref().and_then(|(label, info)| known(family, label, info));
     let label = extension.map_or(name.into(), |(label, _)| label.into());
     known.unwrap_or_else(|| unknown(Expression { label, name: name.into(), data: data.into() }))

@@ -23,12 +23,8 @@ pub(crate) enum Instruction {
     DestinationType,
     Load(u32, Vec<u8>),
     Verdict(i32, Option<String>),
-    Masquerade(u32),
-    /// Masquerade with these flags to the port in register 1; or to one from there to that in register 2.
-    MasqueradeTo {
-        flags: u32,
-        range: bool,
-    },
+    /// Masquerade with these flags: to any port, or to one from that in register 1 to that in this one.
+    Masquerade(u32, Option<u32>),
     /// Load a number below this one, by chance.
     Random(u32),
     /// Turn the number that was loaded into the order of bytes in packets.
@@ -66,7 +62,7 @@ impl Instruction {
             Self::Range(..) => "range",
             Self::DestinationType => "fib",
             Self::Load(..) | Self::Verdict(..) => "immediate",
-            Self::Masquerade(_) | Self::MasqueradeTo { .. } => "masq",
+            Self::Masquerade(..) => "masq",
             Self::Random(_) => "numgen",
             Self::ToNetworkOrder => "byteorder",
             Self::Dnat { .. } => "nat",
@@ -101,10 +97,14 @@ impl Instruction {
                 write_value(data, NFTA_IMMEDIATE_DATA, value);
             }
             Self::Verdict(code, chain) => write_verdict(data, *code, chain.as_deref()),
-            Self::Masquerade(0) | Self::Counter | Self::NoTrack | Self::Unknown(..) => {}
+            Self::Masquerade(0, None) | Self::Counter | Self::NoTrack | Self::Unknown(..) => {}
             Self::Lookup(set, inverted) => write_lookup(data, set, *inverted),
-            Self::Masquerade(flags) => be(data, &[(NFTA_MASQ_FLAGS, *flags)]),
-            Self::MasqueradeTo { flags, range } => write_masquerade_to(data, *flags, *range),
+            Self::Masquerade(flags, last) => {
+                be(data, &[(NFTA_MASQ_FLAGS, *flags)]);
+                if let Some(last) = last {
+                    be(data, &[(NFTA_MASQ_REG_PROTO_MIN, NFT_REG_1), (NFTA_MASQ_REG_PROTO_MAX, *last)]);
+                }
+            }
             Self::Random(below) => {
                 be(data, &RANDOM);
                 be(data, &[(NFTA_NG_MODULUS, *below), (NFTA_NG_OFFSET, 0)]);
@@ -114,15 +114,10 @@ impl Instruction {
         }
     }
 
-    /// Reads one by its name.
-    pub(super) fn read(name: &str, bytes: &[u8]) -> Self {
-        let known = Self::read_test(name, bytes).or_else(|| Self::read_act(name, bytes));
-        known.unwrap_or_else(|| Self::Unknown(name.to_owned(), bytes.to_owned()))
-    }
-
-    /// One that loads or compares. With another register than ours we do not know what it means.
-    fn read_test(name: &str, bytes: &[u8]) -> Option<Self> {
-        let number = |kind| find_number(bytes, kind);
+    /// Reads one by its name; none if we do not know what it means, as with another register than ours.
+    fn read(name: &str, data: Attributes) -> Option<Self> {
+        let number = |kind| find_number(data, kind);
+        let value = |kind| find_value(data, kind);
         let uses = |kind| number(kind) == Some(NFT_REG_1);
         Some(match name {
             "meta" if uses(NFTA_META_SREG) => Self::MetaSet(number(NFTA_META_KEY)?),
@@ -132,40 +127,26 @@ impl Instruction {
                 Self::Payload(base, offset, number(NFTA_PAYLOAD_LEN)?)
             }
             "bitwise" if uses(NFTA_BITWISE_SREG) && uses(NFTA_BITWISE_DREG) => {
-                Self::Bitwise(find_value(bytes, NFTA_BITWISE_MASK)?, find_value(bytes, NFTA_BITWISE_XOR)?)
+                Self::Bitwise(value(NFTA_BITWISE_MASK)?, value(NFTA_BITWISE_XOR)?)
             }
-            "cmp" if uses(NFTA_CMP_SREG) => {
-                Self::Compare(number(NFTA_CMP_OP)?, find_value(bytes, NFTA_CMP_DATA)?)
-            }
+            "cmp" if uses(NFTA_CMP_SREG) => Self::Compare(number(NFTA_CMP_OP)?, value(NFTA_CMP_DATA)?),
             "range" if uses(NFTA_RANGE_SREG) => {
-                let first = find_value(bytes, NFTA_RANGE_FROM_DATA)?;
-                Self::Range(number(NFTA_RANGE_OP)?, first, find_value(bytes, NFTA_RANGE_TO_DATA)?)
+                let (first, last) = (value(NFTA_RANGE_FROM_DATA)?, value(NFTA_RANGE_TO_DATA)?);
+                Self::Range(number(NFTA_RANGE_OP)?, first, last)
             }
-            "fib" if has(bytes, &DESTINATION_TYPE) => Self::DestinationType,
-            "numgen" if has(bytes, &RANDOM) && number(NFTA_NG_OFFSET).unwrap_or(0) == 0 => {
+            "fib" if has(data, &DESTINATION_TYPE) => Self::DestinationType,
+            "numgen" if has(data, &RANDOM) && number(NFTA_NG_OFFSET).unwrap_or(0) == 0 => {
                 Self::Random(number(NFTA_NG_MODULUS)?)
             }
-            "byteorder" if has(bytes, &TO_NETWORK_ORDER) => Self::ToNetworkOrder,
-            // A lookup of a map puts what it finds into a register, which ours never does.
-            "lookup" if uses(NFTA_LOOKUP_SREG) && find(bytes, NFTA_LOOKUP_DREG).is_none() => {
-                let flags = number(NFTA_LOOKUP_FLAGS).unwrap_or(0);
-                let set = find(bytes, NFTA_LOOKUP_SET).filter(|_| flags & !NFT_LOOKUP_F_INV == 0)?;
-                Self::Lookup(text(set), flags != 0)
-            }
+            "byteorder" if has(data, &TO_NETWORK_ORDER) => Self::ToNetworkOrder,
+            "lookup" if uses(NFTA_LOOKUP_SREG) => read_lookup(data)?,
+            "immediate" => read_immediate(data)?,
+            "masq" => read_masquerade(data)?,
+            "nat" => read_dnat(data)?,
+            "counter" => Self::Counter,
+            "notrack" => Self::NoTrack,
             _ => return None,
         })
-    }
-
-    /// One that does something with the packet.
-    fn read_act(name: &str, bytes: &[u8]) -> Option<Self> {
-        match name {
-            "immediate" => read_immediate(bytes),
-            "masq" => read_masquerade(bytes),
-            "nat" => read_dnat(bytes),
-            "counter" => Some(Self::Counter),
-            "notrack" => Some(Self::NoTrack),
-            _ => None,
-        }
     }
 }
 
@@ -175,10 +156,11 @@ pub(super) type Told<'a> = (Cow<'a, str>, &'a [u8]);
 /// Reads the list of a rule.
 pub(super) fn read_list(list: &[u8]) -> (Vec<Instruction>, Vec<Told<'_>>) {
     let element = |(_, bytes)| {
-        let name = find(bytes, NFTA_EXPR_NAME).unwrap_or_default();
+        let name = Attributes(bytes).get(NFTA_EXPR_NAME).unwrap_or_default();
         let name = String::from_utf8_lossy(name.strip_suffix(&[0]).unwrap_or(name));
-        let data = find(bytes, NFTA_EXPR_DATA).unwrap_or_default();
-        (Instruction::read(&name, data), (name, data))
+        let data = Attributes(bytes).get(NFTA_EXPR_DATA).unwrap_or_default();
+        let unknown = || Instruction::Unknown(name.to_string(), data.to_owned());
+        (Instruction::read(&name, Attributes(data)).unwrap_or_else(unknown), (name, data))
     };
     Attributes(list).filter(|(kind, _)| *kind == NFTA_LIST_ELEM).map(element).unzip()
 }
@@ -220,12 +202,6 @@ fn write_lookup(data: &mut Writer, set: &str, inverted: bool) {
     }
 }
 
-fn write_masquerade_to(data: &mut Writer, flags: u32, range: bool) {
-    let last = if range { NFT_REG_2 } else { NFT_REG_1 };
-    be(data, &[(NFTA_MASQ_FLAGS, flags), (NFTA_MASQ_REG_PROTO_MIN, NFT_REG_1)]);
-    be(data, &[(NFTA_MASQ_REG_PROTO_MAX, last)]);
-}
-
 const DESTINATION_TYPE: [(u16, u32); 3] = [
     (NFTA_FIB_FLAGS, NFTA_FIB_F_DADDR),
     (NFTA_FIB_RESULT, NFT_FIB_RESULT_ADDRTYPE),
@@ -251,62 +227,55 @@ fn write_dnat(data: &mut Writer, family: u32, port: bool) {
     }
 }
 
-fn find(bytes: &[u8], kind: u16) -> Option<&[u8]> {
-    Attributes(bytes).find(|(found, _)| *found == kind).map(|(_, value)| value)
+fn find_number(data: Attributes, kind: u16) -> Option<u32> {
+    be32(data.get(kind)?)
 }
 
-fn find_number(bytes: &[u8], kind: u16) -> Option<u32> {
-    be32(find(bytes, kind)?)
-}
-
-fn find_value(bytes: &[u8], kind: u16) -> Option<Vec<u8>> {
-    find(find(bytes, kind)?, NFTA_DATA_VALUE).map(<[u8]>::to_owned)
+fn find_value(data: Attributes, kind: u16) -> Option<Vec<u8>> {
+    Attributes(data.get(kind)?).get(NFTA_DATA_VALUE).map(<[u8]>::to_owned)
 }
 
 /// Whether all these attributes have these numbers.
-fn has(bytes: &[u8], wanted: &[(u16, u32)]) -> bool {
-    wanted.iter().all(|(kind, value)| find_number(bytes, *kind) == Some(*value))
+fn has(data: Attributes, wanted: &[(u16, u32)]) -> bool {
+    wanted.iter().all(|(kind, value)| find_number(data, *kind) == Some(*value))
 }
 
-fn read_immediate(bytes: &[u8]) -> Option<Instruction> {
-    let register = find_number(bytes, NFTA_IMMEDIATE_DREG)?;
+fn read_lookup(data: Attributes) -> Option<Instruction> {
+    let flags = find_number(data, NFTA_LOOKUP_FLAGS).unwrap_or(0);
+    // A lookup of a map puts what it finds into a register, which ours never does.
+    let plain = flags & !NFT_LOOKUP_F_INV == 0 && data.get(NFTA_LOOKUP_DREG).is_none();
+    let set = data.get(NFTA_LOOKUP_SET).filter(|_| plain)?;
+    Some(Instruction::Lookup(text(set), flags != 0))
+}
+
+fn read_immediate(data: Attributes) -> Option<Instruction> {
+    let register = find_number(data, NFTA_IMMEDIATE_DREG)?;
     if register != NFT_REG_VERDICT {
-        return Some(Instruction::Load(register, find_value(bytes, NFTA_IMMEDIATE_DATA)?));
+        return Some(Instruction::Load(register, find_value(data, NFTA_IMMEDIATE_DATA)?));
     }
-    let verdict = find(find(bytes, NFTA_IMMEDIATE_DATA)?, NFTA_DATA_VERDICT)?;
-    let code = find(verdict, NFTA_VERDICT_CODE)?.first_chunk().map(|code| i32::from_be_bytes(*code))?;
-    Some(Instruction::Verdict(code, find(verdict, NFTA_VERDICT_CHAIN).map(text)))
+    let verdict = Attributes(Attributes(data.get(NFTA_IMMEDIATE_DATA)?).get(NFTA_DATA_VERDICT)?);
+    let code = find_number(verdict, NFTA_VERDICT_CODE)?.cast_signed();
+    Some(Instruction::Verdict(code, verdict.get(NFTA_VERDICT_CHAIN).map(text)))
 }
 
-fn read_masquerade(bytes: &[u8]) -> Option<Instruction> {
-    let flags = find_number(bytes, NFTA_MASQ_FLAGS).unwrap_or(0);
-    if find(bytes, NFTA_MASQ_REG_PROTO_MIN).is_none() {
-        return Some(Instruction::Masquerade(flags));
-    }
-    let known = has(bytes, &[(NFTA_MASQ_REG_PROTO_MIN, NFT_REG_1)]);
-    let range = match find_number(bytes, NFTA_MASQ_REG_PROTO_MAX) {
-        None | Some(NFT_REG_1) => false,
-        Some(NFT_REG_2) => true,
-        Some(_) => return None,
-    };
-    known.then_some(Instruction::MasqueradeTo { flags, range })
+fn read_masquerade(data: Attributes) -> Option<Instruction> {
+    let flags = find_number(data, NFTA_MASQ_FLAGS).unwrap_or(0);
+    let first = find_number(data, NFTA_MASQ_REG_PROTO_MIN);
+    let last = find_number(data, NFTA_MASQ_REG_PROTO_MAX).or(first);
+    let known = matches!((first, last), (None, None) | (Some(NFT_REG_1), Some(NFT_REG_1 | NFT_REG_2)));
+    known.then_some(Instruction::Masquerade(flags, last))
 }
 
-fn read_dnat(bytes: &[u8]) -> Option<Instruction> {
+fn read_dnat(data: Attributes) -> Option<Instruction> {
     // The kernel adds flags and the upper ends by itself.
-    let flags = find_number(bytes, NFTA_NAT_FLAGS).unwrap_or(0);
-    let same = |min: u16, max: u16| find(bytes, max).is_none_or(|max| Some(max) == find(bytes, min));
-    let plain = has(bytes, &[(NFTA_NAT_TYPE, NFT_NAT_DNAT), (NFTA_NAT_REG_ADDR_MIN, NFT_REG_1)])
+    let flags = find_number(data, NFTA_NAT_FLAGS).unwrap_or(0);
+    let same = |min: u16, max: u16| data.get(max).is_none_or(|max| Some(max) == data.get(min));
+    let plain = has(data, &[(NFTA_NAT_TYPE, NFT_NAT_DNAT), (NFTA_NAT_REG_ADDR_MIN, NFT_REG_1)])
         && flags & !(NF_NAT_RANGE_MAP_IPS | NF_NAT_RANGE_PROTO_SPECIFIED) == 0
         && same(NFTA_NAT_REG_ADDR_MIN, NFTA_NAT_REG_ADDR_MAX)
         && same(NFTA_NAT_REG_PROTO_MIN, NFTA_NAT_REG_PROTO_MAX);
-    let port = find_number(bytes, NFTA_NAT_REG_PROTO_MIN);
+    let port = find_number(data, NFTA_NAT_REG_PROTO_MIN);
     let known = plain && port.is_none_or(|register| register == NFT_REG_2);
-    let family = find_number(bytes, NFTA_NAT_FAMILY)?;
+    let family = find_number(data, NFTA_NAT_FAMILY)?;
     known.then_some(Instruction::Dnat { family, port: port.is_some() })
-}
-
-/// The name and the bytes of a match or target of iptables.
-pub(super) fn read_extension(bytes: &[u8]) -> Option<(String, &[u8])> {
-    Some((text(find(bytes, NFTA_EXTENSION_NAME)?), find(bytes, NFTA_EXTENSION_INFO)?))
 }
