@@ -1,18 +1,20 @@
 //! The kernel of this machine behind the [`Kernel`] trait: looks by dumps, applies single changes and batches.
 
 mod host;
-mod rule_changes;
 
 use flannel_plan::diff::Change;
 use flannel_plan::observation::{Observation, Scope};
 use flannel_plan::ownership::{must_know_the_living, observes_entries_of};
 use flannel_plan::rules::observed::RuleScope;
+use flannel_plan::state::{Item, Key};
 
 use crate::apply::{Applying, Known};
 use crate::firewall::rules::Rules;
 use crate::names::Names;
 use crate::netlink::{NetlinkError, Socket};
-use crate::{Failure, Kernel, ObserveError, Urgent, address, file, link, living, neighbour, route, sysctl};
+use crate::{
+    ApplyError, Failure, Kernel, ObserveError, Urgent, address, file, link, living, neighbour, route, sysctl,
+};
 
 /// The kernel of this machine, in one network namespace.
 ///
@@ -102,6 +104,20 @@ impl Linux {
         observation
     }
 
+    /// Makes changes to the tables of the last look.
+    fn apply_rules(&mut self, changes: &[Change]) -> Vec<Failure> {
+        let scope = self.rule_scope.clone();
+        let failures = self.rules().apply(&scope, changes);
+        let failed = |change: &Change| {
+            let key = change.key();
+            let failure = failures.iter().find(|failure| Key::Rules(failure.id.clone()) == key)?;
+            let (verb, object, why) = (change.verb(), key.to_string(), failure.why.to_string());
+            let why = ApplyError::Rules { verb, object, why, hint: failure.hint.clone() };
+            Some(Failure { change: change.clone(), why })
+        };
+        changes.iter().filter_map(failed).collect()
+    }
+
     /// Adds the neighbours and forwarding entries on the devices of the scope.
     fn observe_entries(&mut self, observation: &mut Observation, scope: &Scope) -> Result<(), ObserveError> {
         let devices = observation.links.iter().filter(|fact| observes_entries_of(scope, &fact.link));
@@ -140,8 +156,10 @@ impl Kernel for Linux {
 
     fn apply(&mut self, changes: &[Change]) -> Vec<Failure> {
         let mut failures = Vec::new();
-        for part in changes.chunk_by(|a, b| rule_changes::is_one(a) == rule_changes::is_one(b)) {
-            failures.extend(match part.first().is_some_and(rule_changes::is_one) {
+        let is_of_rules = |change: &Change| matches!(change.item(), Item::Rules(_));
+        // Rules that are neighbours in the list go together, so that one program does them all.
+        for part in changes.chunk_by(|a, b| is_of_rules(a) == is_of_rules(b)) {
+            failures.extend(match part.first().is_some_and(is_of_rules) {
                 true => self.apply_rules(part),
                 false => Applying::new(&mut self.socket, &mut self.known).all(part),
             });

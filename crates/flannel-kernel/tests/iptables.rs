@@ -54,7 +54,7 @@ fn with_both(test: impl Fn(Iptables) + Send + Sync) {
         let iptables = Iptables::find(Family::V4).unwrap();
         assert!(iptables.is_usable());
         test(iptables);
-        test(Iptables::find_legacy(Family::V4).unwrap());
+        test(Iptables::find_of(System::IptablesLegacy, Family::V4).unwrap());
     });
 }
 
@@ -84,12 +84,15 @@ fn the_legacy_table_is_read_without_being_made() {
     in_a_node(|| {
         assert_eq!(legacy_table(Family::V4, "nat"), Ok(None));
         assert_eq!(legacy_table(Family::V4, "nat"), Ok(None));
-        Iptables::find_legacy(Family::V4).unwrap().restore(SCRIPT).unwrap();
+        Iptables::find_of(System::IptablesLegacy, Family::V4).unwrap().restore(SCRIPT).unwrap();
         let table = legacy_table(Family::V4, "nat").unwrap().unwrap();
         assert!(contains(&table, "CNI-7acf\0") && contains(&table, r#"id: "c0ffee""#));
         assert!(!contains(&table, "CNI-7acff"));
         assert_eq!(legacy_table(Family::V6, "nat"), Ok(None));
-        Iptables::find_legacy(Family::V6).unwrap().restore("*nat\n:CNI-6 - [0:0]\nCOMMIT\n").unwrap();
+        Iptables::find_of(System::IptablesLegacy, Family::V6)
+            .unwrap()
+            .restore("*nat\n:CNI-6 - [0:0]\nCOMMIT\n")
+            .unwrap();
         assert!(contains(&legacy_table(Family::V6, "nat").unwrap().unwrap(), "CNI-6\0"));
     });
 }
@@ -98,7 +101,7 @@ fn the_legacy_table_is_read_without_being_made() {
 fn rules_of_the_nftables_flavour_are_seen_and_deleted_without_a_program() {
     in_a_namespace(|| {
         let iptables = Iptables::find(Family::V4).unwrap();
-        assert_eq!(iptables.flavour(), Flavour::Nftables);
+        assert_eq!(iptables.system, System::IptablesNft);
         iptables.restore(SCRIPT).unwrap();
         let mut nft = Nft::open().unwrap();
         let table = nat(Family::V4);

@@ -83,7 +83,7 @@ pub(crate) fn without_chains(chains: impl IntoIterator<Item = String>) -> Vec<Ed
 
 /// What `iptables-save` tells of the table.
 pub(crate) fn observe(iptables: &Iptables) -> Result<FoundTable, IptablesError> {
-    let (system, family) = (System::IptablesLegacy, iptables.family());
+    let (system, family) = (System::IptablesLegacy, iptables.family);
     let found = saved(system, family, &iptables.save(NAT)?);
     let found = found.map_err(|why| failed("iptables-save", why.to_string()))?.tables.pop();
     Ok(found.unwrap_or_else(|| FoundTable::empty(TableId { system, family, name: NAT.into() })))
@@ -119,7 +119,7 @@ pub(crate) fn clean_legacy(
         }
         let missing =
             || CniError::internal("rules are left in legacy iptables, whose program is not in PATH");
-        let iptables = Iptables::find_legacy(family).ok_or_else(missing)?;
+        let iptables = Iptables::find_of(System::IptablesLegacy, family).ok_or_else(missing)?;
         again(what, || {
             let found = observe(&iptables)?;
             let edits = edits(&mut NatTable::Saved(&found), family);

@@ -5,13 +5,13 @@
 
 use std::collections::BTreeSet;
 
-use flannel_kernel::firewall::iptables::{Flavour, Iptables, legacy_table, nat};
+use flannel_kernel::firewall::iptables::{Iptables, legacy_table, nat};
 use flannel_kernel::firewall::nft::{Nft, NftError};
 use flannel_plan::family::Family;
 use flannel_plan::rules::chain::Chain;
 use flannel_plan::rules::edit::Edit;
 use flannel_plan::rules::found::{FoundRule, FoundTable};
-use flannel_plan::rules::{Action, Is, Match, Rule, SourcePorts, multicast};
+use flannel_plan::rules::{Action, Is, Match, Rule, SourcePorts, System, multicast};
 use ipnet::IpNet;
 
 use crate::error::CniError;
@@ -46,10 +46,12 @@ pub(super) fn set_up(request: &Request, addresses: &[IpNet]) -> Result<(), CniEr
 
 /// Whether a chain is certainly not there; then nothing has to be saved first.
 fn is_new(iptables: &Iptables, chain: &str) -> bool {
-    let family = iptables.family();
-    match iptables.flavour() {
-        Flavour::Nftables => Nft::open().and_then(|mut nft| nft.has_chain(nat(family), chain)) == Ok(false),
-        Flavour::Legacy => match legacy_table(family, NAT) {
+    let family = iptables.family;
+    match iptables.system {
+        System::IptablesNft | System::Nftables => {
+            Nft::open().and_then(|mut nft| nft.has_chain(nat(family), chain)) == Ok(false)
+        }
+        System::IptablesLegacy => match legacy_table(family, NAT) {
             Ok(table) => !table.is_some_and(|table| holds(&table, chain)),
             Err(_) => false,
         },

@@ -4,7 +4,6 @@
 //! to be looked up or deleted needs no program. The legacy one keeps them in tables of its own.
 
 mod legacy;
-mod whole;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -12,6 +11,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use flannel_plan::family::Family;
+use flannel_plan::rules::System;
 
 pub use legacy::legacy_table;
 
@@ -29,6 +29,12 @@ const LONGEST_WORK: Duration = Duration::from_secs(20);
 /// How a program of iptables ends that waited for the lock in vain.
 const LOCKED: i32 = 4;
 
+/// Seconds that a daemon waits for the lock: it has other things to do.
+const PATIENCE: &str = "5";
+
+/// The first version whose masquerade chooses ports at random.
+const RANDOM_PORTS: [u32; 3] = [1, 6, 2];
+
 /// The name that the programs of a family begin with.
 fn program_of(family: Family) -> &'static str {
     match family {
@@ -37,25 +43,27 @@ fn program_of(family: Family) -> &'static str {
     }
 }
 
+/// What follows in the names of a system's programs, whatever a host calls by the plain ones.
+fn infix_of(system: System) -> &'static str {
+    if system == System::IptablesLegacy { "-legacy" } else { "-nft" }
+}
+
+/// The name of the program of a system and a family.
+pub(super) fn name_of(system: System, family: Family) -> String {
+    format!("{}{}", program_of(family), infix_of(system))
+}
+
 /// The table `nat` of the flavour of nftables.
 pub fn nat(family: Family) -> Table {
     Table::of(family, "nat")
 }
 
-/// Where the rules of a program are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flavour {
-    Nftables,
-    /// In tables of its own.
-    Legacy,
-}
-
 /// What cannot be done.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum IptablesError {
     /// A program cannot be run.
     #[error("cannot run {program}: {why}")]
-    Run { program: String, why: std::io::Error },
+    Run { program: String, why: String },
     /// A program failed.
     #[error("{program} failed: {words}")]
     Failed { program: String, words: String },
@@ -74,61 +82,62 @@ impl IptablesError {
 /// The programs of one family.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Iptables {
-    family: Family,
+    /// Where the rules are.
+    pub system: System,
+    pub family: Family,
     folder: PathBuf,
-    /// What stands between `iptables` and `-save` in the names: nothing, or `-legacy`.
+    /// What stands between `iptables` and `-save` in the names: nothing, `-nft` or `-legacy`.
     infix: &'static str,
-    flavour: Flavour,
 }
 
 impl Iptables {
     /// The programs that this host calls by their plain names; none if it has none.
     pub fn find(family: Family) -> Option<Self> {
-        let mut found = Self::find_named(family, "")?;
-        found.flavour = found.ask_flavour();
+        let mut found = Self::find_named("", System::IptablesLegacy, family)?;
+        if found.is_nft() {
+            found.system = System::IptablesNft;
+        }
         Some(found)
     }
 
-    /// The programs of the legacy flavour, by whatever name.
-    pub fn find_legacy(family: Family) -> Option<Self> {
-        let is_legacy = |found: &Self| found.flavour == Flavour::Legacy;
-        Self::find(family).filter(is_legacy).or_else(|| Self::find_named(family, "-legacy"))
+    /// The programs of a system, by whatever name.
+    pub fn find_of(system: System, family: Family) -> Option<Self> {
+        let named = || Self::find_named(infix_of(system), system, family);
+        Self::find(family).filter(|found| found.system == system).or_else(named)
     }
 
-    fn find_named(family: Family, infix: &'static str) -> Option<Self> {
+    fn find_named(infix: &'static str, system: System, family: Family) -> Option<Self> {
         let restore = format!("{}{infix}-restore", program_of(family));
         let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
         let folder = std::env::split_paths(&path).find(|folder| is_program(&folder.join(&restore)))?;
-        Some(Self { family, infix, flavour: Flavour::Legacy, folder })
+        Some(Self { system, family, folder, infix })
     }
 
     /// Most hosts have links to one program of many names, which tells the flavour; else it has to be asked.
-    fn ask_flavour(&self) -> Flavour {
+    fn is_nft(&self) -> bool {
         let real = std::fs::canonicalize(self.program("-restore")).unwrap_or_default();
         let name = real.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let version = || match ask(Command::new(self.program("")).arg("--version")) {
-            Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
-            Err(_) => String::new(),
-        };
-        let is_nftables = name.contains("nft") || !name.contains("legacy") && version().contains("nf_tables");
-        if is_nftables { Flavour::Nftables } else { Flavour::Legacy }
+        name.contains("nft") || !name.contains("legacy") && self.version().contains("nf_tables")
     }
 
-    /// Where the rules are.
-    pub fn flavour(&self) -> Flavour {
-        self.flavour
+    /// What the program says of itself, like `iptables v1.8.9 (nf_tables)`.
+    fn version(&self) -> String {
+        let output = ask(Command::new(self.program("")).arg("--version"));
+        output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
     }
 
-    /// The family.
-    pub fn family(&self) -> Family {
-        self.family
+    /// Whether its masquerade can choose ports at random.
+    pub fn knows_random_ports(&self) -> bool {
+        version(&self.version()).is_some_and(|version| version >= RANDOM_PORTS)
     }
 
     /// Whether the kernel can do what the programs want of it.
     pub fn is_usable(&self) -> bool {
-        match self.flavour {
-            Flavour::Nftables => Nft::open().and_then(|mut nft| nft.generation()).is_ok(),
-            Flavour::Legacy => legacy::is_loaded(self.family) || self.lists_a_chain(),
+        match self.system {
+            System::IptablesLegacy => legacy::names(self.family).is_some() || self.lists_a_chain(),
+            System::IptablesNft | System::Nftables => {
+                Nft::open().and_then(|mut nft| nft.generation()).is_ok()
+            }
         }
     }
 
@@ -142,12 +151,11 @@ impl Iptables {
 
     /// What the program prints of a table.
     pub fn save(&self, table: &str) -> Result<String, IptablesError> {
-        let program = self.program("-save");
-        let output = self.checked(Command::new(&program).args(["-t", table]), None)?;
+        let output = self.run("-save", &["-t", table], "")?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let said = String::from_utf8_lossy(&output.stderr);
         if text.contains("is incompatible, use 'nft'") || said.contains("is incompatible, use 'nft'") {
-            let program = program.display().to_string();
+            let program = self.program("-save").display().to_string();
             return Err(IptablesError::Incompatible { program, table: table.to_owned() });
         }
         Ok(text)
@@ -155,8 +163,30 @@ impl Iptables {
 
     /// Makes all changes of a script or none; chains that it does not name stay as they are.
     pub fn restore(&self, script: &str) -> Result<(), IptablesError> {
-        let program = self.program("-restore");
-        self.checked(Command::new(&program).args(["-w", "-n"]), Some(script)).map(|_| ())
+        self.run("-restore", &["-w", "-n"], script).map(|_| ())
+    }
+
+    /// What the program prints of all its tables; of the legacy flavour only those that are in use.
+    pub fn save_all(&self) -> Result<String, IptablesError> {
+        let output = self.run("-save", &[], "")?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Makes all changes of a script or none, table by table, unless others do not finish soon.
+    pub fn restore_soon(&self, script: &str) -> Result<(), IptablesError> {
+        if script.is_empty() {
+            return Ok(());
+        }
+        self.run("-restore", &["-w", PATIENCE, "-n"], script).map(|_| ())
+    }
+
+    /// Whether a script would be understood; none of it is done. None if others do not finish soon, which says
+    /// nothing about the script.
+    pub fn would_restore(&self, script: &str) -> Option<bool> {
+        match self.run("-restore", &["-w", PATIENCE, "-n", "--test"], script) {
+            Err(why) if why.is_of_the_lock() => None,
+            outcome => Some(outcome.is_ok()),
+        }
     }
 
     /// Whether a rule is there, in the program's own eyes.
@@ -164,24 +194,27 @@ impl Iptables {
         let program = self.program("");
         let mut command = Command::new(&program);
         command.args(["-w", "-t", table, "-C", chain]).args(rule);
-        ask(&mut command)
-            .map(|output| output.status.success())
-            .map_err(|why| IptablesError::Run { program: program.display().to_string(), why })
+        ask(&mut command).map(|output| output.status.success()).map_err(|why| IptablesError::Run {
+            program: program.display().to_string(),
+            why: why.to_string(),
+        })
     }
 
     fn program(&self, suffix: &str) -> PathBuf {
         self.folder.join(format!("{}{}{suffix}", program_of(self.family), self.infix))
     }
 
-    fn checked(&self, command: &mut Command, script: Option<&str>) -> Result<Output, IptablesError> {
-        let program = Path::new(command.get_program()).display().to_string();
-        match child::run(command, script.unwrap_or_default().as_bytes(), LONGEST_WORK) {
+    /// Runs one of the programs to its end, which must be a good one.
+    fn run(&self, suffix: &str, arguments: &[&str], script: &str) -> Result<Output, IptablesError> {
+        let path = self.program(suffix);
+        let program = path.display().to_string();
+        match child::run(Command::new(path).args(arguments), script.as_bytes(), LONGEST_WORK) {
             Ok(output) if output.status.success() => Ok(output),
             Ok(output) => {
                 let words = String::from_utf8_lossy(&output.stderr).trim().replace('\n', "; ");
                 Err(IptablesError::Failed { program, words })
             }
-            Err(why) => Err(IptablesError::Run { program, why }),
+            Err(why) => Err(IptablesError::Run { program, why: why.to_string() }),
         }
     }
 }
@@ -192,4 +225,28 @@ fn is_program(path: &Path) -> bool {
 
 fn ask(command: &mut Command) -> Result<Output, std::io::Error> {
     child::run(command, b"", LONGEST_ANSWER)
+}
+
+/// The version in a text such as `iptables v1.8.9 (nf_tables)`.
+fn version(text: &str) -> Option<[u32; 3]> {
+    let word = text.split_whitespace().find_map(|word| word.strip_prefix('v'))?;
+    let mut numbers = word.split('.').map(|number| {
+        let digits = number.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(number.len());
+        number[..digits].parse().unwrap_or(0)
+    });
+    Some([numbers.next()?, numbers.next()?, numbers.next().unwrap_or(0)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_is_read_and_compared_number_by_number() {
+        assert_eq!(version("iptables v1.8.9 (nf_tables)\n"), Some([1, 8, 9]));
+        assert_eq!(version("ip6tables v1.10 (legacy)"), Some([1, 10, 0]));
+        assert!(version("iptables v1.6.10").unwrap() >= RANDOM_PORTS);
+        assert!(version("iptables v1.6.1").unwrap() < RANDOM_PORTS);
+        assert_eq!(version("busybox"), None);
+    }
 }

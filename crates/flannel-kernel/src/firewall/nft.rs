@@ -14,7 +14,6 @@ mod transaction;
 pub(crate) mod userdata;
 
 use std::fmt;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use flannel_plan::family::Family;
 use flannel_plan::rules::edit::Edit;
@@ -30,7 +29,7 @@ pub use object::{Table, TableFamily};
 pub use transaction::Transaction;
 
 /// A rule that is there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Listed {
     pub chain: String,
     /// The number by which it is deleted; only a rule that replaces this one has it, too.
@@ -56,13 +55,6 @@ impl Listed {
             _ => true,
         });
         about.then_some(FoundRule { rule: self.rule, name: RuleName::Handle(self.handle) })
-    }
-
-    /// A number that stays as long as the rule does: one that was replaced keeps its handle and says something else.
-    pub fn fingerprint(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        (self.handle, &self.rule).hash(&mut hasher);
-        hasher.finish()
     }
 }
 

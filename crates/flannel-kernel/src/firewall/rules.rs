@@ -11,6 +11,8 @@ mod programs;
 mod translation;
 pub mod watch;
 
+use std::collections::HashMap;
+
 use flannel_plan::diff::Change;
 use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::rules::edit::edits;
@@ -25,7 +27,7 @@ use flannel_plan::state::Item;
 
 pub use failure::{RuleFailure, RulesError};
 
-use super::iptables::{Flavour, Iptables};
+use super::iptables::Iptables;
 use native::Native;
 use programs::Programs;
 use translation::Translation;
@@ -37,13 +39,7 @@ pub struct Rules {
     /// The tables of the last look, which changes are made to.
     found: Vec<FoundTable>,
     leftovers: legacy::Leftovers,
-    translations: Vec<Translation>,
-}
-
-impl Default for Rules {
-    fn default() -> Self {
-        Self::open()
-    }
+    translations: HashMap<(Family, u16), Translation>,
 }
 
 impl Rules {
@@ -54,8 +50,13 @@ impl Rules {
 
     /// The same for whoever asks for these rules.
     pub fn open_for(scope: &RuleScope) -> Self {
-        let (native, leftovers) = (Native::open(scope.roles()), legacy::Leftovers::default());
-        Self { native, programs: Vec::new(), found: Vec::new(), leftovers, translations: Vec::new() }
+        Self {
+            native: Native::open(scope.roles()),
+            programs: Vec::new(),
+            found: Vec::new(),
+            leftovers: legacy::Leftovers::default(),
+            translations: HashMap::new(),
+        }
     }
 
     /// The port ID of our netlink socket, which notices carry; none if the kernel has no nftables.
@@ -72,7 +73,10 @@ impl Rules {
     pub fn tools(&mut self, families: &[Family]) -> Tools {
         let mut programs = ByFamily::default();
         for family in families {
-            *programs.slot(*family) = Iptables::find(*family).map(|found| program(&found));
+            *programs.slot(*family) = Iptables::find(*family).map(|found| {
+                let ability = Ability { random_ports: found.knows_random_ports() };
+                Program { system: found.system, ability }
+            });
         }
         Tools { nftables: self.native.ability(), iptables: programs }
     }
@@ -144,20 +148,18 @@ impl Rules {
     /// A rule of this host that translates packets to a UDP port, whoever made it. Looks again if anything changed; a
     /// program is run only for tables of legacy iptables.
     pub fn translation_of(&mut self, family: Family, port: u16) -> Result<Option<PlacedRule>, RulesError> {
-        let known = self.translations.iter().position(|known| known.is_about(family, port));
-        let at = known.unwrap_or_else(|| {
-            self.translations.push(Translation::new(family, port));
-            self.translations.len() - 1
-        });
-        self.translations[at].observe(&mut self.native)
+        let known = self.translations.entry((family, port)).or_default();
+        known.observe(&mut self.native, (family, port))
     }
 
     fn observe_by_program(&mut self, system: System, family: Family) -> Result<Saved, RulesError> {
         match self.programs(system, family) {
             Ok(at) => self.programs[at].observe(&mut self.native),
             // Many hosts have no program for a family that they do not use.
-            Err(_) if programs::has_none(system, family, &mut self.native)? => Ok(Saved::default()),
-            Err(why) => Err(why),
+            Err(why) => {
+                let found = programs::fingerprints(system, family, &mut self.native)?;
+                if found.iter().all(Option::is_none) { Ok(Saved::default()) } else { Err(why) }
+            }
         }
     }
 
@@ -175,8 +177,8 @@ impl Rules {
     ///
     /// What makes rules is done before what only removes them: packets never find neither the old nor the new.
     pub fn apply(&mut self, scope: &RuleScope, changes: &[Change]) -> Vec<RuleFailure> {
-        let asked = changes.iter().filter_map(Asked::of);
-        let (make, remove): (Vec<_>, Vec<_>) = asked.partition(|asked| asked.want.is_some());
+        let asked = changes.iter().filter_map(asked);
+        let (make, remove): (Vec<_>, Vec<_>) = asked.partition(|(_, want)| want.is_some());
         let mut failures = self.apply_together(scope, &make);
         failures.extend(self.apply_together(scope, &remove));
         failures
@@ -184,21 +186,14 @@ impl Rules {
 
     fn apply_together(&mut self, scope: &RuleScope, asked: &[Asked]) -> Vec<RuleFailure> {
         let mut failures = Vec::new();
-        let mut by_program: Vec<((System, Family), Vec<Asked>)> = Vec::new();
-        for Asked { id, want } in asked.iter().copied() {
-            if self.is_native(id) {
-                let done = self.native.apply(scope, id, want);
-                failures.extend(done.err().map(|why| self.failure(id, why)));
-                continue;
-            }
-            let place = (id.system, id.family);
-            match by_program.iter_mut().find(|(known, _)| *known == place) {
-                Some((_, all)) => all.push(Asked { id, want }),
-                None => by_program.push((place, vec![Asked { id, want }])),
-            }
+        let (native, by_program): (Vec<_>, Vec<_>) = asked.iter().partition(|(id, _)| self.is_native(id));
+        for (id, want) in native {
+            let done = self.native.apply(scope, id, want);
+            failures.extend(done.err().map(|why| self.failure(id, why)));
         }
-        for (place, asked) in by_program {
-            failures.extend(self.restore(scope, place, &asked));
+        let place = |(id, _): &Asked| (id.system, id.family);
+        for asked in by_program.chunk_by(|a, b| place(a) == place(b)) {
+            failures.extend(self.restore(scope, place(&asked[0]), asked));
         }
         failures
     }
@@ -257,14 +252,14 @@ impl Rules {
         let Err(why) = done else { return vec![] };
         // Some of the tables may be done: only a look tells which.
         let now = self.observe_by_program(system, family).unwrap_or_default().tables;
-        let failed = asked.iter().filter(|asked| {
-            let found = now.iter().find(|table| table.id == *asked.id);
-            !edits(scope, asked.want, found).is_empty()
+        let failed = asked.iter().filter(|(id, want)| {
+            let found = now.iter().find(|table| table.id == **id);
+            !edits(scope, *want, found).is_empty()
         });
-        failed.map(|asked| self.failure(asked.id, why.clone())).collect()
+        failed.map(|(id, _)| self.failure(id, why.clone())).collect()
     }
 
-    fn script(&self, scope: &RuleScope, Asked { id, want }: Asked) -> Option<String> {
+    fn script(&self, scope: &RuleScope, (id, want): Asked) -> Option<String> {
         let found = self.found.iter().find(|table| table.id == *id);
         let edits = edits(scope, want, found);
         (!edits.is_empty()).then(|| language::script(&id.name, &edits))
@@ -272,19 +267,14 @@ impl Rules {
 }
 
 /// A table, and what it should hold of ours.
-#[derive(Clone, Copy)]
-struct Asked<'a> {
-    id: &'a TableId,
-    want: Wanted<'a>,
-}
+type Asked<'a> = (&'a TableId, Wanted<'a>);
+type Wanted<'a> = Option<&'a RuleTable>;
 
-impl<'a> Asked<'a> {
-    /// What a change asks for; none if it is not one of rules.
-    fn of(change: &'a Change) -> Option<Self> {
-        let Item::Rules(table) = change.item() else { return None };
-        let want = (!matches!(change, Change::Remove(_))).then_some(&**table);
-        Some(Self { id: &table.id, want })
-    }
+/// What a change asks for; none if it is not one of rules.
+fn asked(change: &Change) -> Option<Asked<'_>> {
+    let Item::Rules(table) = change.item() else { return None };
+    let is_wanted = !matches!(change, Change::Remove(_));
+    Some((&table.id, is_wanted.then_some(&**table)))
 }
 
 /// Every table of legacy iptables that is in use.
@@ -294,14 +284,3 @@ fn all_legacy(family: Family) -> Result<Saved, RulesError> {
     }
     Programs::find(System::IptablesLegacy, family)?.save()
 }
-
-fn program(found: &Iptables) -> Program {
-    let system = match found.flavour() {
-        Flavour::Nftables => System::IptablesNft,
-        Flavour::Legacy => System::IptablesLegacy,
-    };
-    Program { system, ability: Ability { random_ports: found.knows_random_ports() } }
-}
-
-/// What a table should hold of ours; a name for the type that several files use.
-type Wanted<'a> = Option<&'a RuleTable>;

@@ -6,12 +6,12 @@
 
 mod rules;
 
-use flannel_kernel::firewall::iptables::{Flavour, Iptables, nat};
+use flannel_kernel::firewall::iptables::{Iptables, nat};
 use flannel_kernel::firewall::nft::{Nft, NftError};
 use flannel_plan::family::Family;
 use flannel_plan::rules::edit::Edit;
 use flannel_plan::rules::iptables::{text, words};
-use flannel_plan::rules::{Is, Match, Rule, SetMark};
+use flannel_plan::rules::{Is, Match, Rule, SetMark, System};
 use ipnet::IpNet;
 
 use self::rules::{DNAT, MASQ, OWN, Plan, SETMARK, as_saved, rules};
@@ -31,7 +31,7 @@ pub(super) fn set_up(request: &Request, config: &Config, addresses: &[IpNet]) ->
         let plan = Plan::new(request, config, *address)?;
         let iptables = find(plan.family)?;
         again("unable to setup DNAT", || {
-            let is_quick = iptables.flavour() == Flavour::Nftables && is_prepared(&plan).unwrap_or(false);
+            let is_quick = iptables.system == System::IptablesNft && is_prepared(&plan).unwrap_or(false);
             let edits = if is_quick { plan.own_edits() } else { plan.edits(&observe(&iptables)?) };
             restore(&iptables, &edits)
         })?;

@@ -21,11 +21,6 @@ const HEADER: usize = (NAME + 4).next_multiple_of(align_of::<u64>());
 /// A table may grow between the two questions.
 const MOST_TRIES: usize = 5;
 
-/// Whether the kernel has the legacy tables of a family at all, used or not.
-pub(super) fn is_loaded(family: Family) -> bool {
-    names(family).is_some()
-}
-
 /// The bytes of a table of this thread's namespace; none if nobody has used it.
 pub fn legacy_table(family: Family, table: &str) -> Result<Option<Vec<u8>>, NetlinkError> {
     if !names(family).is_some_and(|names| names.lines().any(|name| name == table)) {
@@ -58,7 +53,8 @@ pub fn legacy_table(family: Family, table: &str) -> Result<Option<Vec<u8>>, Netl
     Err(Errno::AGAIN.into())
 }
 
-fn names(family: Family) -> Option<String> {
+/// The tables that are used; none if the kernel has no legacy tables of the family at all.
+pub(super) fn names(family: Family) -> Option<String> {
     let name = match family {
         Family::V4 => "ip_tables_names",
         Family::V6 => "ip6_tables_names",

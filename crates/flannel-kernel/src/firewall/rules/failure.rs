@@ -1,7 +1,5 @@
 //! What goes wrong with the rules of a node, and what an operator can do about it.
 
-use std::sync::Arc;
-
 use flannel_plan::rules::TableId;
 use flannel_plan::rules::iptables::CutOff;
 
@@ -17,7 +15,7 @@ pub enum RulesError {
     Nft(#[from] NftError),
     /// A program of iptables fails.
     #[error(transparent)]
-    Iptables(Arc<IptablesError>),
+    Iptables(#[from] IptablesError),
     /// What a program of iptables prints is not all that is there.
     #[error(transparent)]
     CutOff(#[from] CutOff),
@@ -29,13 +27,7 @@ pub enum RulesError {
     Legacy(NetlinkError),
     /// There are rules, or there should be, and no program for them.
     #[error("there is no program {0}")]
-    NoProgram(&'static str),
-}
-
-impl From<IptablesError> for RulesError {
-    fn from(why: IptablesError) -> Self {
-        Self::Iptables(Arc::new(why))
-    }
+    NoProgram(String),
 }
 
 impl RulesError {

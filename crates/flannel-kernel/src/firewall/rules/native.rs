@@ -11,6 +11,7 @@ use flannel_plan::rules::role::Role;
 use flannel_plan::rules::tools::Ability;
 use flannel_plan::rules::{Action, Is, Match, Rule, SourcePorts, System, TableId, UDP};
 
+use super::programs::fingerprint;
 use super::{RulesError, Wanted};
 use crate::firewall::nft::{Listed, Nft, NftError, Table, TableFamily, Transaction};
 
@@ -138,23 +139,22 @@ impl Native {
         self.nft.as_mut().ok()
     }
 
-    /// The numbers of the rules that concern us in the tables of iptables: as long as they stay, nothing changed.
-    pub(super) fn numbers(&mut self, family: Family) -> Result<Vec<Option<Vec<u64>>>, RulesError> {
+    /// The fingerprints of our chains in the tables of iptables, and of the rules that lead to them.
+    pub(super) fn fingerprints(&mut self, family: Family) -> Result<Vec<Option<u64>>, RulesError> {
         let nft = self.nft.as_mut().map_err(|why| why.clone())?;
-        let mut numbers = Vec::new();
+        let mut found = Vec::new();
         for role in &self.roles {
-            let table = of_iptables(*role, family);
-            let own = role.chain(System::IptablesNft);
+            let (table, own) = (of_iptables(*role, family), role.chain(System::IptablesNft));
             let is_there = nft.has_chain(table, own)?;
             let rules = nft.rules(table, own)?;
-            numbers.push(is_there.then(|| rules.iter().map(Listed::fingerprint).collect()));
-            let leading = nft.rules(table, role.base_chain())?.into_iter().filter(|listed| {
-                let comment = listed.rule.comment.as_deref();
-                listed.rule.target() == Some(own) || comment == Some(role.comment_of_rules())
+            found.push(is_there.then(|| fingerprint(&rules)));
+            let mut leading = nft.rules(table, role.base_chain())?;
+            leading.retain(|Listed { rule, .. }| {
+                rule.target() == Some(own) || rule.comment.as_deref() == Some(role.comment_of_rules())
             });
-            numbers.push(Some(leading.map(|listed| listed.fingerprint()).collect()));
+            found.push((!leading.is_empty()).then(|| fingerprint(&leading)));
         }
-        Ok(numbers)
+        Ok(found)
     }
 
     /// Makes a table hold what it should; looks again if somebody else changed it meanwhile.

@@ -13,39 +13,33 @@ use super::{RulesError, all_legacy, legacy};
 use crate::firewall::nft::{Nft, NftError, TableFamily};
 
 /// What was found out about one port, and what it was read from.
+#[derive(Default)]
 pub(super) struct Translation {
-    family: Family,
-    port: u16,
     /// nftables' count of changes, and the rule that was found there.
     generation: Option<u32>,
     native: Option<PlacedRule>,
     /// What the tables of legacy iptables were known by, and the rule that was found there.
-    marks: Vec<Option<u64>>,
+    fingerprints: Vec<Option<u64>>,
     legacy: Option<PlacedRule>,
 }
 
 impl Translation {
-    /// Nothing so far.
-    pub(super) fn new(family: Family, port: u16) -> Self {
-        Self { family, port, generation: None, native: None, marks: vec![], legacy: None }
-    }
-
-    pub(super) fn is_about(&self, family: Family, port: u16) -> bool {
-        (self.family, self.port) == (family, port)
-    }
-
-    /// The rule that translates the port now.
-    pub(super) fn observe(&mut self, native: &mut Native) -> Result<Option<PlacedRule>, RulesError> {
+    /// The rule that translates a port now; always the same one is asked for.
+    pub(super) fn observe(
+        &mut self,
+        native: &mut Native,
+        (family, port): (Family, u16),
+    ) -> Result<Option<PlacedRule>, RulesError> {
         // What changes between the count and the reading is seen at the next look: the count is the older one.
         let generation = native.count();
         if self.generation != generation || generation.is_none() {
-            let found = native.nft().map(|nft| in_nftables(nft, self.family, self.port)).transpose()?;
+            let found = native.nft().map(|nft| in_nftables(nft, family, port)).transpose()?;
             (self.generation, self.native) = (generation, found.flatten());
         }
-        let marks = legacy::marks(self.family).map_err(RulesError::Legacy)?;
-        if self.marks != marks {
-            let found = translation_of(&all_legacy(self.family)?.tables, self.port);
-            (self.marks, self.legacy) = (marks, found);
+        let fingerprints = legacy::fingerprints(family).map_err(RulesError::Legacy)?;
+        if self.fingerprints != fingerprints {
+            let found = translation_of(&all_legacy(family)?.tables, port);
+            (self.fingerprints, self.legacy) = (fingerprints, found);
         }
         Ok(self.native.clone().or_else(|| self.legacy.clone()))
     }
