@@ -25,7 +25,7 @@ fn both_families() -> Vec<Item> {
     items.extend(peer(2));
     items.push(neighbour("flannel.1", "fd00:244:0:2::", 2));
     items.push(route("flannel.1", "fd00:244:0:2::/64", "fd00:244:0:2::"));
-    items.sort();
+    items.sort_by(Item::cmp_object);
     items
 }
 

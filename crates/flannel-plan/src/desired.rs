@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 
 use crate::backend::{self, BackendError};
 use crate::config::NetworkConfig;
@@ -19,7 +18,7 @@ use crate::state::{File, Item, State};
 use crate::subnet_env::SubnetEnv;
 
 /// What this node should look like, and what was left out of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Every object of ours.
     pub desired: State,

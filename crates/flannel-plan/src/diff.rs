@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use crate::link_name::LinkName;
 use crate::state::{Item, Key, State};
 
 /// One step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     /// The object is not there.

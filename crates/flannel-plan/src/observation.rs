@@ -90,7 +90,7 @@ pub struct Observation {
     /// The files of the scope that exist.
     pub files: Vec<File>,
     /// The rules that have to do with ours.
-    #[serde(default)]
+    #[serde(skip)]
     pub rules: RuleObservation,
     /// The signs of life of daemons of this host, if a device that is wanted has the mark of another.
     #[serde(default)]

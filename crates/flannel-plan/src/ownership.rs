@@ -8,7 +8,6 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 
 use crate::backend;
 use crate::family::Family;
@@ -23,7 +22,7 @@ use crate::rules::observed as rules;
 use crate::state::{Address, FdbEntry, Item, Key, Link, Neighbour, PROTOCOL, PROTOCOL_KERNEL, State};
 
 /// What was found, sorted by whose it is.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observed {
     /// What this instance made, or Go flannel before it.
     pub ours: State,

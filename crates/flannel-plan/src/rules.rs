@@ -48,7 +48,7 @@ pub enum System {
 }
 
 /// A table: a change of it is one transaction.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct TableId {
     pub system: System,
     pub family: Family,
@@ -71,14 +71,14 @@ impl TableId {
 }
 
 /// The rules of ours in one chain, in their order.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleChain {
     pub role: Role,
     pub rules: Vec<Rule>,
 }
 
 /// A set of networks that rules look up.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleSet {
     pub name: Box<str>,
     /// Its networks, sorted, none inside another.
@@ -86,7 +86,7 @@ pub struct RuleSet {
 }
 
 /// What is ours in one table: desired and observed are the same type.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RuleTable {
     pub id: TableId,
     /// Our rules, in the order of [`Role`].
@@ -97,7 +97,7 @@ pub struct RuleTable {
 }
 
 /// What is wrong with a table beyond the rules themselves.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
     /// Nothing sends packets to our chain.

@@ -201,15 +201,3 @@ impl fmt::Display for State {
         self.items.iter().try_for_each(|item| writeln!(f, "{item}"))
     }
 }
-
-impl Serialize for State {
-    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_seq(&self.items)
-    }
-}
-
-impl<'de> Deserialize<'de> for State {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Ok(Vec::<Item>::deserialize(deserializer)?.into_iter().collect())
-    }
-}

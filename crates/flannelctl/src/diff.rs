@@ -108,9 +108,9 @@ mod tests {
     }
 
     fn route() -> Item {
-        let text = r#"{"route":{"destination":"10.244.2.0/24","kind":"unicast","via":"10.244.2.0",
-            "link":"flannel.1","onlink":true,"protocol":70}}"#;
-        serde_json::from_str(text).unwrap()
+        let text = r#"{"destination":"10.244.2.0/24","kind":"unicast","via":"10.244.2.0",
+            "link":"flannel.1","onlink":true,"protocol":70}"#;
+        Item::Route(serde_json::from_str(text).unwrap())
     }
 
     const PLAIN: Screen = Screen { width: None, colour: false };

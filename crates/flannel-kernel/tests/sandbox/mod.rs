@@ -215,7 +215,7 @@ pub fn ours_in(observation: Observation) -> Vec<Item> {
         )
         .collect();
     items.extend(links.into_iter().map(link));
-    items.sort();
+    items.sort_by(Item::cmp_object);
     items
 }
 

@@ -6,7 +6,6 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net};
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{cidr, duration};
@@ -35,8 +34,7 @@ const RESERVED: [([u8; 4], u8); 8] = [
 ];
 
 /// The networks that are not masqueraded if the file names none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DefaultNetworks {
     /// The private ones.
     #[default]
@@ -54,7 +52,7 @@ impl DefaultNetworks {
 }
 
 /// What the file says, checked.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentConfig {
     /// Where packets keep their source, in the order of the file.
     pub non_masquerade: Vec<IpNet>,

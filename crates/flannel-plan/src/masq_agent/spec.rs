@@ -6,7 +6,6 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use serde::{Deserialize, Serialize};
 
 use super::config::AgentConfig;
 use crate::family::{ByFamily, Family};
@@ -27,7 +26,7 @@ const MASQUERADED: &str = "ip-masq-agent: outbound traffic is subject to MASQUER
 const WITH_PORTS: [u8; 3] = [TCP, UDP, SCTP];
 
 /// All that the rules depend on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentSpec {
     pub system: System,
     /// The name of the chain, which tells two agents of a host apart.

@@ -4,7 +4,6 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 
 use crate::finding::{Code, Finding};
 use crate::link_name::LinkName;
@@ -12,7 +11,7 @@ use crate::mac::Mac;
 use crate::quoted::quoted;
 
 /// A lease that is not followed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IgnoredLease {
     pub owner: String,
     /// Which lease: its first subnet, if it has any.
@@ -21,8 +20,7 @@ pub struct IgnoredLease {
 }
 
 /// Why a lease is not followed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
     /// It speaks another backend.
     OtherBackend(String),

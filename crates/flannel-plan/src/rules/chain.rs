@@ -1,10 +1,7 @@
 //! Chains: what they are called, and where packets meet them.
 
-use serde::{Deserialize, Serialize};
-
 /// Where on its way a packet meets a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hook {
     /// It came in.
     Prerouting,
@@ -19,8 +16,7 @@ pub enum Hook {
 }
 
 /// What the rules of a chain may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChainType {
     /// Let through or not.
     Filter,
@@ -31,7 +27,7 @@ pub enum ChainType {
 }
 
 /// What makes a chain one that packets come to by themselves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BaseChain {
     pub kind: ChainType,
     pub hook: Hook,
@@ -42,7 +38,7 @@ pub struct BaseChain {
 }
 
 /// A chain to be made.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chain {
     pub name: Box<str>,
     pub comment: Option<Box<str>>,

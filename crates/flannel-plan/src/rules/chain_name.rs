@@ -1,14 +1,14 @@
 //! The name of a chain that an operator chose, checked once.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 /// The longest name that every iptables takes.
 const LONGEST: usize = 28;
 
 /// A name that both languages take, and that is nobody else's: all that stands in the chain is thrown away when it is
 /// not as it should be.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(into = "String")]
 pub struct ChainName([u8; LONGEST]);
 
 impl ChainName {

@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use serde::{Deserialize, Serialize};
-
 use super::chain::BaseChain;
 use super::role::Role;
 use super::{Rule, RuleSet, System, TableId};
@@ -12,7 +10,7 @@ use crate::finding::{Code, Finding};
 use crate::state::{Item, State};
 
 /// What was found, and what could not be looked at.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleObservation {
     /// The tables that hold something of interest.
     pub tables: Vec<FoundTable>,
@@ -21,7 +19,7 @@ pub struct RuleObservation {
 }
 
 /// A place where nothing could be seen.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     pub system: System,
     pub family: Family,
@@ -67,7 +65,7 @@ impl Unreadable {
 }
 
 /// A table that is there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundTable {
     pub id: TableId,
     /// Whether it is there and does nothing.
@@ -75,15 +73,13 @@ pub struct FoundTable {
     pub chains: Vec<FoundChain>,
     pub sets: Vec<RuleSet>,
     /// The names of its other sets and maps.
-    #[serde(default)]
     pub other_sets: Vec<Box<str>>,
     /// How many other objects it has, which are not ours: it cannot go while there are any.
-    #[serde(default)]
     pub others: usize,
 }
 
 /// A chain that is there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundChain {
     pub name: Box<str>,
     /// Where packets come from; none if only others jump to it.
@@ -93,7 +89,7 @@ pub struct FoundChain {
 }
 
 /// A rule that is there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundRule {
     pub rule: Rule,
     /// How it is named when it is deleted.
@@ -101,8 +97,7 @@ pub struct FoundRule {
 }
 
 /// How a rule is named when it is deleted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RuleName {
     /// By the words that `iptables-save` printed behind its chain.
     Text(Box<str>),

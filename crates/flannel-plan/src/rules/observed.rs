@@ -5,7 +5,6 @@
 //! marks nothing, so there a rule belongs to whoever has the pod network that it names.
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 
 use super::chain_name::ChainName;
 use super::found::{FoundChain, FoundRule, FoundTable};
@@ -19,17 +18,15 @@ use crate::mark::read_networks;
 const LONGEST_TAG: usize = 100;
 
 /// Whose rules are looked for.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleScope {
     /// What tells instances on one host apart: the pod networks.
     pub instance: Box<str>,
     /// What version 0.1 may have called this one: the path of the subnet file.
-    #[serde(default)]
     pub former: Vec<Box<str>>,
     /// The pod networks of this instance, now and before.
     pub networks: Vec<IpNet>,
     /// The chain of ip-masq-agent, where it is the one who asks, and none of all this matters.
-    #[serde(default)]
     pub masq_agent: Option<ChainName>,
 }
 
@@ -69,7 +66,7 @@ pub fn tag(instance: &str) -> Box<str> {
 /// What is ours in the tables that were found, sorted; a table without anything of ours is left out.
 pub fn observed(scope: &RuleScope, found: &[FoundTable]) -> Vec<RuleTable> {
     let mut tables: Vec<_> = found.iter().filter_map(|table| observed_table(scope, table)).collect();
-    tables.sort();
+    tables.sort_by(|a, b| a.id.cmp(&b.id));
     tables
 }
 

@@ -3,7 +3,7 @@
 //! The names and comments are those of Go flannel, so that either program continues what the other made. The
 //! chains that keep tunnel packets out of connection tracking are ours alone.
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::System;
 use super::chain::{BaseChain, Chain, ChainType, Hook};
@@ -12,7 +12,7 @@ use super::{Action, Is, Match, Rule};
 use crate::family::Family;
 
 /// What a chain of ours is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Packets that leave the pod network get the node's address.

@@ -1,7 +1,6 @@
 //! A rule: what a packet must be, and what becomes of it. The one vocabulary of everybody who reads or writes rules,
 //! in either language: the daemon, the CNI plugins, ip-masq-agent and explanations.
 
-use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
 use std::net::IpAddr;
 
@@ -14,7 +13,7 @@ use crate::family::Family;
 use crate::mac::Mac;
 
 /// Whether a match wants the value or anything but it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Is {
     /// The value.
@@ -24,7 +23,7 @@ pub enum Is {
 }
 
 /// Which address of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
     /// Where it comes from.
@@ -41,7 +40,7 @@ pub const UDP: u8 = 17;
 pub const SCTP: u8 = 132;
 
 /// What a packet must be for a rule to act on it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Match {
     /// It comes from there.
@@ -92,7 +91,7 @@ pub enum Match {
 }
 
 /// An expression of nftables that we do not know, as the kernel told it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Expression {
     /// What people call it: the name of the match or target where iptables wrote it.
     pub label: Box<str>,
@@ -111,7 +110,7 @@ pub enum SourcePorts {
 }
 
 /// What a rule does with a packet.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
     /// It goes on, and this table is done with it.
@@ -141,7 +140,7 @@ pub enum Action {
 }
 
 /// Bits of a packet's mark that are set anew.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct SetMark {
     /// What they become.
     pub value: u32,
@@ -152,18 +151,16 @@ pub struct SetMark {
 /// A rule: the packets that it is about, and what becomes of them.
 ///
 /// The order of matches is kept, as people see it; two rules are the same whatever it is, and whatever they count.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Rule {
     /// All of these must be so.
     pub matches: Vec<Match>,
     /// The mark that a packet gets before anything else is done.
-    #[serde(default)]
     pub set_mark: Option<SetMark>,
     pub action: Action,
     /// What stands beside it for people.
     pub comment: Option<Box<str>>,
     /// What stands beside it for us: nftables keeps it and does not show it.
-    #[serde(default)]
     pub tag: Option<Box<str>>,
 }
 
@@ -226,7 +223,7 @@ impl Rule {
         }
     }
 
-    fn beside(&self) -> impl Ord + Hash {
+    fn beside(&self) -> impl PartialEq + Hash {
         (self.set_mark, &self.action, &self.comment, &self.tag)
     }
 
@@ -244,18 +241,6 @@ impl PartialEq for Rule {
 }
 
 impl Eq for Rule {}
-
-impl PartialOrd for Rule {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Rule {
-    fn cmp(&self, other: &Self) -> Ordering {
-        (self.sorted(), self.beside()).cmp(&(other.sorted(), other.beside()))
-    }
-}
 
 impl Hash for Rule {
     fn hash<H: Hasher>(&self, state: &mut H) {

@@ -4,7 +4,6 @@
 //! gives other source addresses; ours does not.
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
 
 use super::observed::tag;
 use super::role::Role;
@@ -18,7 +17,7 @@ use crate::family::{ByFamily, Family};
 const KUBE_PROXY: u32 = 0x4000;
 
 /// All that the rules depend on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spec {
     pub system: System,
     /// What tells instances on one host apart: the subnet file.
@@ -36,7 +35,7 @@ pub struct Spec {
 }
 
 /// A tunnel whose packets are our own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunnel {
     /// The UDP port of every node.
     pub port: u16,
@@ -45,7 +44,7 @@ pub struct Tunnel {
 }
 
 /// The pod network of one family as one node sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodNet {
     /// The addresses of all pods of the cluster.
     pub cluster: IpNet,
@@ -71,7 +70,7 @@ pub fn desired(spec: &Spec) -> Vec<RuleTable> {
     for table in tables.iter_mut().filter(|table| spec.uses_a_set(table.id.family)) {
         table.sets = vec![spec.set(table.id.family)];
     }
-    tables.sort();
+    tables.sort_by(|a, b| a.id.cmp(&b.id));
     tables
 }
 

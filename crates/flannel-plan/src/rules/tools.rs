@@ -1,13 +1,11 @@
 //! What this host can hold rules with, and which of it is used.
 
-use serde::{Deserialize, Serialize};
-
 use super::{SourcePorts, System, TableId};
 use crate::family::{ByFamily, Family};
 use crate::finding::{Code, Finding};
 
 /// What this host can hold rules with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tools {
     /// What the kernel's nftables can do; none if the kernel has none.
     pub nftables: Option<Ability>,
@@ -16,21 +14,21 @@ pub struct Tools {
 }
 
 /// The programs of iptables of one family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Program {
     pub system: System,
     pub ability: Ability,
 }
 
 /// What rules may say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ability {
     /// Whether masquerade can choose ports at random.
     pub random_ports: bool,
 }
 
 /// Where the rules are kept, and what an operator should know about it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     pub system: System,
     /// Why it is not what was asked for.

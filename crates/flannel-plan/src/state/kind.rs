@@ -6,7 +6,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::{Address, FdbEntry, File, Link, Neighbour, Route, Sysctl};
 use crate::link_name::LinkName;
@@ -14,7 +14,7 @@ use crate::mac::Mac;
 use crate::rules::{RuleTable, TableId};
 
 /// One object of the kernel or the file system that we keep as it should be; the variants in the order of creation.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Item {
     /// A network device of ours.
@@ -36,8 +36,7 @@ pub enum Item {
 }
 
 /// What makes two items the same object, in the order of [`Item`].
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
     /// A device, by name.
     Link(LinkName),
