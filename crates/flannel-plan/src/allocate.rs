@@ -37,11 +37,8 @@ pub struct NoFreeSubnet {
 impl SubnetClaim<'_> {
     /// The subnets that the node gets, one for each family that is on.
     pub fn choose(&self, config: &NetworkConfig) -> Result<ByFamily<IpNet>, NoFreeSubnet> {
-        let mut subnets = ByFamily::default();
-        for (family, network) in config.networks.iter() {
-            *subnets.slot(family) = Some(self.choose_of(family, network)?);
-        }
-        Ok(subnets)
+        let networks = config.networks.iter();
+        networks.map(|(family, network)| Ok((family, self.choose_of(family, network)?))).collect()
     }
 
     fn choose_of(&self, family: Family, network: &PodNetwork) -> Result<IpNet, NoFreeSubnet> {

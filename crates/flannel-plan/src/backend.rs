@@ -183,10 +183,8 @@ pub fn announce(
     identity: &ByFamily<Identity>,
 ) -> Result<Announcement, BackendError> {
     check(config, underlay)?;
-    let mut public = ByFamily::default();
-    for (family, _) in config.networks.iter() {
-        *public.slot(family) = underlay.public.get(family).copied();
-    }
+    let public = |(family, _)| Some((family, *underlay.public.get(family)?));
+    let public = config.networks.iter().filter_map(public).collect();
     let detail = match &config.backend {
         Backend::Vxlan(vxlan) => vxlan::announce(vxlan, config, identity),
         Backend::HostGw | Backend::Alloc | Backend::Missing(_) => ByFamily::default(),

@@ -120,6 +120,15 @@ impl<T> ByFamily<T> {
     }
 }
 
+/// Of two values of a family the later one counts.
+impl<T> FromIterator<(Family, T)> for ByFamily<T> {
+    fn from_iter<I: IntoIterator<Item = (Family, T)>>(values: I) -> Self {
+        let mut all = Self::default();
+        values.into_iter().for_each(|(family, value)| *all.slot(family) = Some(value));
+        all
+    }
+}
+
 /// Two networks share an address.
 pub fn overlap(a: IpNet, b: IpNet) -> bool {
     // Called for thousands of pairs: that the shorter of both has the same bits says it all.

@@ -4,11 +4,12 @@
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::config::PodNetwork;
 use crate::family::{ByFamily, Family};
 use crate::finding::{Code, Finding};
 use crate::inputs::Inputs;
 use crate::mark::write_networks;
-use crate::rules::spec::{PodNet, Spec, Tunnel, desired};
+use crate::rules::spec::{PodNet, Spec, desired};
 use crate::rules::{SourcePorts, System};
 use crate::state::{Item, PROTOCOL, Route, RouteKind};
 
@@ -33,31 +34,22 @@ pub(crate) fn rules(inputs: &Inputs) -> Vec<Item> {
 
 fn spec(inputs: &Inputs) -> Option<Spec> {
     let Inputs { node, config, own, firewall, .. } = inputs;
-    let mut networks = ByFamily::default();
-    for (family, pods) in config.networks.iter() {
-        let net = own.subnets.get(family).map(|node| PodNet { cluster: pods.network, node: *node });
-        *networks.slot(family) = net;
-    }
+    let network = |(family, pods): (Family, &PodNetwork)| {
+        Some((family, PodNet { cluster: pods.network, node: *own.subnets.get(family)? }))
+    };
+    let tunnel = |family: &Family| Some((*family, config.backend.tunnel()?));
     Some(Spec {
         system: firewall.system?,
         instance: match &*node.folder {
             "" => node.subnet_file.clone(),
             _ => write_networks(config.networks.iter().map(|(_, pods)| pods.network)).into(),
         },
-        networks,
+        networks: config.networks.iter().filter_map(network).collect(),
         masquerade: if node.ip_masq { firewall.source_ports } else { ByFamily::default() },
         non_masquerade_cidrs: config.non_masquerade_cidrs.clone(),
         forward: node.forward_rules,
-        untracked: untracked(inputs),
+        untracked: firewall.untracked.iter().filter_map(tunnel).collect(),
     })
-}
-
-fn untracked(inputs: &Inputs) -> ByFamily<Tunnel> {
-    let mut tunnels = ByFamily::default();
-    for family in &inputs.firewall.untracked {
-        *tunnels.slot(*family) = inputs.config.backend.tunnel();
-    }
-    tunnels
 }
 
 /// The routes that drop packets for pods of this node that are gone, and why one of them is left out.

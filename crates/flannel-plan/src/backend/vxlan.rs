@@ -44,12 +44,9 @@ pub(super) fn links(vxlan: &VxlanConfig, config: &NetworkConfig) -> ByFamily<Lin
         Family::V4 => format!("flannel.{}", vxlan.vni),
         Family::V6 => format!("flannel-v6.{}", vxlan.vni),
     };
-    let mut links = ByFamily::default();
-    for (family, _) in config.networks.iter() {
-        // The config is checked for names that do not fit, so none is missing here.
-        *links.slot(family) = name(family).parse().ok();
-    }
-    links
+    // The config is checked for names that do not fit, so none is missing here.
+    let link = |(family, _)| Some((family, name(family).parse().ok()?));
+    config.networks.iter().filter_map(link).collect()
 }
 
 /// What this node says of itself, byte for byte as Go: it cuts the text by hand.
@@ -58,14 +55,12 @@ pub(super) fn announce(
     config: &NetworkConfig,
     identity: &ByFamily<Identity>,
 ) -> ByFamily<BackendData> {
-    let mut detail = ByFamily::default();
-    for (family, _) in config.networks.iter() {
-        let text = identity
-            .get(family)
-            .map(|Identity::Mac(mac)| format!(r#"{{"VNI":{},"VtepMAC":"{mac}"}}"#, vxlan.vni));
-        *detail.slot(family) = text.and_then(|text| BackendData::from_json(&text).ok().flatten());
-    }
-    detail
+    let detail = |(family, _)| {
+        let Identity::Mac(mac) = identity.get(family)?;
+        let text = format!(r#"{{"VNI":{},"VtepMAC":"{mac}"}}"#, vxlan.vni);
+        Some((family, BackendData::from_json(&text).ok().flatten()?))
+    };
+    config.networks.iter().filter_map(detail).collect()
 }
 
 /// The MAC of a peer's device. Old flannels wrote no VNI, Windows nodes write their own: it is not looked at, as in Go.

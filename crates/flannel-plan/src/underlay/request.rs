@@ -126,8 +126,7 @@ impl<'a> Request<'a> {
         match self {
             Self::Iface(text) => match text.parse::<IpAddr>().map(|address| address.to_canonical()) {
                 Ok(address) => {
-                    let mut fixed = ByFamily::default();
-                    *fixed.slot(Family::of(address)) = Some(address);
+                    let fixed = ByFamily::from_iter([(Family::of(address), address)]);
                     owners(situation, address, fixed, &because)
                 }
                 Err(_) => named(situation, text, because),
@@ -135,12 +134,9 @@ impl<'a> Request<'a> {
             Self::Pattern(pattern) => matching(situation, pattern, &because),
             Self::CanReach(target) => leading_to(situation, *target).map(|candidate| vec![candidate]),
             Self::Public(address) => {
-                let mut fixed = situation.wishes.public;
-                for family in Family::BOTH.iter().filter(|family| !situation.wishes.families.contains(family))
-                {
-                    *fixed.slot(*family) = None;
-                }
-                owners(situation, *address, fixed, &because)
+                let UnderlayOptions { public, families, .. } = situation.wishes;
+                let fixed = public.iter().filter(|(family, _)| families.contains(family));
+                owners(situation, *address, fixed.map(|(family, ip)| (family, *ip)).collect(), &because)
             }
             Self::DefaultRoute => of_default_route(situation).map(|candidate| vec![candidate]),
         }
@@ -177,12 +173,11 @@ fn matching(situation: Situation<'_>, pattern: &Pattern, because: &str) -> Resul
     let links = || meant().map(|fact| fact.link.name);
     let candidate = |link, fixed| Candidate { link, fixed, because: because.to_owned() };
     let by_address = |link: LinkName| {
-        let mut fixed = ByFamily::default();
-        for family in &situation.wishes.families {
+        let fixed = |family: &Family| {
             let mut usable = usable_addresses(situation.host, link, *family).into_iter();
-            *fixed.slot(*family) = Some(usable.find(|ip| pattern.matches.contains(&ip.to_string()))?);
-        }
-        Some(candidate(link, fixed))
+            Some((*family, usable.find(|ip| pattern.matches.contains(&ip.to_string()))?))
+        };
+        Some(candidate(link, situation.wishes.families.iter().map(fixed).collect::<Option<_>>()?))
     };
     let mut candidates: Vec<_> = links().filter_map(by_address).collect();
     if candidates.is_empty() {
@@ -200,15 +195,11 @@ fn leading_to(situation: Situation<'_>, target: IpAddr) -> Result<Candidate, Str
     let found = best(routes, target, |fact| (fact.route.destination, fact.metric))
         .ok_or("the host has no route to this address")?;
     let link = single_link(found)?;
-    let mut fixed = ByFamily::default();
-    let source = found.source.filter(|source| {
-        let family = Family::of(*source);
-        situation.wishes.families.contains(&family)
-            && usable_addresses(situation.host, link, family).contains(source)
+    let source = found.source.map(|source| (Family::of(source), source)).filter(|(family, source)| {
+        situation.wishes.families.contains(family)
+            && usable_addresses(situation.host, link, *family).contains(source)
     });
-    if let Some(source) = source {
-        *fixed.slot(Family::of(source)) = Some(source);
-    }
+    let fixed = source.into_iter().collect();
     Ok(Candidate { link, fixed, because: format!("the route to {target} leads through it") })
 }
 
