@@ -3,9 +3,8 @@
 //! Takes the text, gives a [`NetworkConfig`] that needs no further check or the list of [`ConfigFaults`].
 //! The defaults and limits are those of Go flannel's etcd mode, written once for both families.
 
-mod faults;
+pub(crate) mod faults;
 pub(crate) mod fields;
-mod non_masquerade_cidrs;
 mod pod_network;
 
 use std::net::IpAddr;
@@ -16,9 +15,13 @@ use serde::{Deserialize, Serialize};
 pub use crate::backend::Backend;
 pub use crate::backend::vxlan::{DEFAULT_VXLAN_PORT, VxlanConfig};
 use crate::family::{ByFamily, Family};
+use crate::masq_agent::cidr;
 pub use faults::{ConfigFault, ConfigFaults};
 use fields::{Fields, Noted};
 use pod_network::Stated;
+
+/// Nobody means more; in iptables mode each is a rule on every node.
+const MOST_CIDRS: u64 = 4096;
 
 /// A net-conf that has been checked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,11 +98,13 @@ impl NetworkConfig {
             fields.note("EnableIPv4", "true, or EnableIPv6 true: no address family is on");
         }
         let nftables = fields.flag("EnableNFTables", false);
-        let non_masquerade_cidrs = non_masquerade_cidrs::read(&mut fields);
+        let most = (MOST_CIDRS, format!("at most {MOST_CIDRS} networks"));
+        let expected = "a list of networks such as [\"10.0.0.0/8\"]";
+        let cidrs = fields.networks("NonMasqueradeCIDRs", expected, most, cidr::network);
         let backend = Backend::read(&mut fields, &families);
         match (backend, fields.into_faults()) {
             (Ok(backend), faults) if faults.is_empty() => {
-                Ok(Self { networks, nftables, non_masquerade_cidrs, backend })
+                Ok(Self { networks, nftables, non_masquerade_cidrs: cidrs.unwrap_or_default(), backend })
             }
             (_, faults) => Err(ConfigFaults(faults)),
         }

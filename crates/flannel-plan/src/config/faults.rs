@@ -1,7 +1,5 @@
 //! What is wrong with a net-conf: every fault by itself, and all of them as one error.
 
-use std::fmt;
-
 use crate::quoted::quoted;
 
 /// One thing that is wrong with a net-conf.
@@ -9,13 +7,7 @@ use crate::quoted::quoted;
 pub enum ConfigFault {
     /// The text is not a JSON object, so that no key can be read.
     #[error("line {line}, column {column}: {}", quoted(.problem))]
-    Document {
-        /// The line of the text, from 1.
-        line: usize,
-        /// The column of the line, from 1.
-        column: usize,
-        problem: String,
-    },
+    Document { line: usize, column: usize, problem: String },
     /// A key has a value that cannot be.
     #[error("{key} is {}, expected {expected}", quoted(.value))]
     Key {
@@ -29,19 +21,11 @@ pub enum ConfigFault {
 }
 
 /// All that is wrong with a net-conf; never empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the network configuration cannot be used: {}", listed(.0))]
 pub struct ConfigFaults(pub Vec<ConfigFault>);
 
-impl fmt::Display for ConfigFaults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the network configuration cannot be used")?;
-        let mut mark = ": ";
-        for fault in &self.0 {
-            write!(f, "{mark}{fault}")?;
-            mark = "; ";
-        }
-        Ok(())
-    }
+/// All faults in one line.
+pub(crate) fn listed(faults: &[ConfigFault]) -> String {
+    faults.iter().map(ConfigFault::to_string).collect::<Vec<_>>().join("; ")
 }
-
-impl std::error::Error for ConfigFaults {}

@@ -13,6 +13,7 @@ use serde_json::value::RawValue;
 
 use super::faults::ConfigFault;
 use crate::family::Family;
+use crate::masq_agent::cidr::CidrFault;
 
 /// The value was there and wrong, and a fault says so.
 #[derive(Debug)]
@@ -55,12 +56,9 @@ impl<'a> Fields<'a> {
 
     /// Notes that the value of a key cannot be.
     pub(crate) fn note(&mut self, key: &str, expected: impl Into<String>) -> Noted {
-        let value = self.last_not_null(key).or(self.last(key));
-        self.faults.push(ConfigFault::Key {
-            key: if self.inside.is_empty() { key.to_owned() } else { format!("{}.{key}", self.inside) },
-            value: value.unwrap_or("absent").to_owned(),
-            expected: expected.into(),
-        });
+        let key_text = if self.inside.is_empty() { key.to_owned() } else { format!("{}.{key}", self.inside) };
+        let value = self.last_not_null(key).or(self.last(key)).unwrap_or("absent").to_owned();
+        self.faults.push(ConfigFault::Key { key: key_text, value, expected: expected.into() });
         Noted
     }
 
@@ -127,9 +125,33 @@ impl<'a> Fields<'a> {
         Ok(address.filter(|address| !address.is_unspecified()))
     }
 
-    /// A list of anything.
-    pub(crate) fn list(&mut self, key: &str, expected: &str) -> Result<Option<Vec<Value>>, Noted> {
-        self.read(key, expected, |text| serde_json::from_str(text).ok())
+    /// A list of networks, at most so many; each entry that `read` refuses is a fault of its own.
+    pub(crate) fn networks(
+        &mut self,
+        key: &str,
+        expected: &str,
+        (most, too_many): (u64, String),
+        read: impl Fn(&str) -> Result<IpNet, CidrFault>,
+    ) -> Result<Vec<IpNet>, Noted> {
+        let list = self.read(key, expected, |text| serde_json::from_str(text).ok())?;
+        let entries: Vec<Value> = list.unwrap_or_default();
+        if u64::try_from(entries.len()).unwrap_or(u64::MAX) > most {
+            let (key, value) = (key.to_owned(), format!("a list of {}", entries.len()));
+            self.faults.push(ConfigFault::Key { key, value, expected: too_many });
+            return Err(Noted);
+        }
+        let mut networks = Vec::with_capacity(entries.len());
+        for (at, entry) in entries.iter().enumerate() {
+            match read(entry.as_str().unwrap_or_default()) {
+                Ok(network) => networks.push(network),
+                Err(fault) => {
+                    let (key, value, expected) =
+                        (format!("{key}[{at}]"), entry.to_string(), fault.to_string());
+                    self.faults.push(ConfigFault::Key { key, value, expected });
+                }
+            }
+        }
+        Ok(networks)
     }
 
     fn read<T>(

@@ -16,11 +16,15 @@ pub enum CidrFault {
     /// It is IPv4 in IPv6 dress, which no rule of either family matches.
     #[error("an IPv4 network written as one, without ::ffff:")]
     Mapped,
+    /// It is of a family that ip-masq-agent does not look after.
+    #[error("an IPv4 network: IPv6 is off; switch it on with --enable-ipv6")]
+    Ipv6Off,
 }
 
 /// Reads one network.
 pub fn network(text: &str) -> Result<IpNet, CidrFault> {
     let network = parsed(text).ok_or(CidrFault::NoNetwork)?;
+    let is_mapped = |address: Ipv6Addr| address.to_ipv4_mapped().is_some();
     if matches!(network, IpNet::V6(net) if is_mapped(net.addr()) && net.prefix_len() >= 96) {
         return Err(CidrFault::Mapped);
     }
@@ -35,10 +39,6 @@ fn parsed(text: &str) -> Option<IpNet> {
     let (address, length) = text.split_once('/')?;
     let digits = length.bytes().all(|byte| byte.is_ascii_digit());
     IpNet::new(address.parse().ok()?, length.parse().ok().filter(|_| digits)?).ok()
-}
-
-fn is_mapped(address: Ipv6Addr) -> bool {
-    address.to_ipv4_mapped().is_some()
 }
 
 #[cfg(test)]

@@ -1,20 +1,21 @@
 //! The file of ip-masq-agent: its keys, defaults and limits are the original's. Takes JSON (YAML is made into it
 //! elsewhere), gives a checked [`AgentConfig`] or every fault at once.
 
-use std::fmt;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net};
-use serde_json::Value;
 
-use super::{cidr, duration};
+use super::cidr::{self, CidrFault};
+use super::duration;
 use crate::config::ConfigFault;
+use crate::config::faults;
 use crate::config::fields::Fields;
 use crate::family::Family;
 
 /// How many networks there may be if the file sets no limit: it protects from really bad mistakes.
 const LIMIT: u64 = 64;
+const LIST: &str = "nonMasqueradeCIDRs";
 const RESYNC: Duration = Duration::from_secs(60);
 /// The original would never rest with less.
 const LEAST_RESYNC: Duration = Duration::from_secs(1);
@@ -67,19 +68,9 @@ pub struct AgentConfig {
 }
 
 /// All that is wrong with a file; never empty.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", faults::listed(.0))]
 pub struct AgentFaults(pub Vec<ConfigFault>);
-
-impl fmt::Display for AgentFaults {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, fault) in self.0.iter().enumerate() {
-            write!(f, "{}{fault}", if at == 0 { "" } else { "; " })?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for AgentFaults {}
 
 impl AgentConfig {
     /// What holds without a file.
@@ -98,8 +89,13 @@ impl AgentConfig {
         let mut fields = Fields::of_document(text).map_err(|fault| AgentFaults(vec![fault]))?;
         let mut config = Self::without_file(networks);
         let limit = fields.number("cidrLimit", "a whole number", |_: u64| true);
-        if let Some(listed) = listed(&mut fields, limit.ok().flatten().unwrap_or(LIMIT), families) {
-            config.non_masquerade = listed;
+        // Go empties a list that is `null`.
+        if fields.has(LIST) {
+            let limit = limit.ok().flatten().unwrap_or(LIMIT);
+            let too_many = format!("at most {limit}, link-local not counted; set cidrLimit to take more");
+            let read = |text: &str| network(text, families);
+            let listed = fields.networks(LIST, "a list of networks", (limit, too_many), read);
+            config.non_masquerade = listed.unwrap_or_default();
         }
         config.masq_link_local = fields.flag("masqLinkLocal", false);
         config.masq_link_local_v6 = fields.flag("masqLinkLocalIPv6", false);
@@ -112,56 +108,19 @@ impl AgentConfig {
     }
 }
 
-/// The networks that are named; none if the key is not there. Go empties a list that is `null`.
-fn listed(fields: &mut Fields<'_>, limit: u64, families: &[Family]) -> Option<Vec<IpNet>> {
-    const KEY: &str = "nonMasqueradeCIDRs";
-    if !fields.has(KEY) {
-        return None;
-    }
-    let entries = fields.list(KEY, "a list of networks").ok()?.unwrap_or_default();
-    let count = entries.len();
-    if u64::try_from(count).unwrap_or(u64::MAX) > limit {
-        let expected = format!("at most {limit}, link-local not counted; set cidrLimit to take more");
-        fields.add_faults(vec![fault(KEY.to_owned(), format!("a list of {count}"), expected)]);
-        return None;
-    }
-    let mut networks = Vec::with_capacity(count);
-    for (at, entry) in entries.iter().enumerate() {
-        match network(entry, families) {
-            Ok(network) => networks.push(network),
-            Err(expected) => {
-                fields.add_faults(vec![fault(format!("{KEY}[{at}]"), entry.to_string(), expected)])
-            }
-        }
-    }
-    Some(networks)
-}
-
-fn network(entry: &Value, families: &[Family]) -> Result<IpNet, String> {
-    let text = entry.as_str().unwrap_or_default();
-    let network = cidr::network(text).map_err(|fault| fault.to_string())?;
-    match Family::of_net(network) {
-        family if families.contains(&family) => Ok(network),
-        _ => Err("an IPv4 network: IPv6 is off; switch it on with --enable-ipv6".to_owned()),
-    }
+fn network(text: &str, families: &[Family]) -> Result<IpNet, CidrFault> {
+    let network = cidr::network(text)?;
+    if families.contains(&Family::of_net(network)) { Ok(network) } else { Err(CidrFault::Ipv6Off) }
 }
 
 fn resync(fields: &mut Fields<'_>) -> Option<Duration> {
     const KEY: &str = "resyncInterval";
     let expected = "a time such as \"60s\" or \"5m\"";
     let text = fields.text(KEY, expected).ok()??;
-    match duration::nanoseconds(&text) {
-        Some(nanoseconds) => {
-            let time = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0));
-            Some(time.max(LEAST_RESYNC))
-        }
-        None => {
-            fields.note(KEY, expected);
-            None
-        }
-    }
-}
-
-fn fault(key: String, value: String, expected: String) -> ConfigFault {
-    ConfigFault::Key { key, value, expected }
+    let Some(nanoseconds) = duration::nanoseconds(&text) else {
+        fields.note(KEY, expected);
+        return None;
+    };
+    let time = Duration::from_nanos(u64::try_from(nanoseconds).unwrap_or(0));
+    Some(time.max(LEAST_RESYNC))
 }
