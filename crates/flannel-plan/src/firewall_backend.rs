@@ -3,14 +3,13 @@
 //! [`next_query`] says what has to be asked of the host before [`decide`] can give the [`Firewall`] that a plan is made
 //! from. A question may cost a program that runs for seconds, so none is asked that does not matter.
 
-use crate::config::NetworkConfig;
 use crate::family::{ByFamily, Family};
 use crate::finding::{Code, Finding};
 use crate::firewall::Firewall;
 use crate::rules::explain::PlacedRule;
-use crate::rules::found::{RuleObservation, Unreadable};
+use crate::rules::found::RuleObservation;
 use crate::rules::role::Role;
-use crate::rules::tools::Tools;
+use crate::rules::tools::{Tools, no_tools};
 use crate::rules::{SourcePorts, System, TableId};
 
 /// So many rounds of [`next_query`] are needed at most: tools, unreadable tables, untracking, translations.
@@ -110,12 +109,6 @@ impl FirewallFacts {
 }
 
 impl FirewallNeeds {
-    /// The needs of a net-conf: `untracks` is whether tunnel packets are to be kept from conntrack.
-    pub fn of(config: &NetworkConfig, roles: Vec<Role>, source_ports: SourcePorts, untracks: bool) -> Self {
-        let port = config.backend.tunnel().filter(|_| untracks).map(|tunnel| tunnel.port);
-        Self { nftables: config.nftables, families: config.families(), port, roles, source_ports }
-    }
-
     /// The tables of iptables that the node cannot do without, if they are in nftables.
     pub fn tables(&self) -> Vec<TableId> {
         let table = |role: &Role, family: &Family| TableId {
@@ -131,8 +124,8 @@ impl FirewallNeeds {
     /// any more.
     pub fn are_met_by(&self, system: Option<System>, found: &RuleObservation) -> bool {
         let needed = self.tables();
-        let mut hidden = found.unreadable.iter().filter_map(Unreadable::unreadable);
-        system != Some(System::IptablesNft) || !hidden.any(|table| needed.contains(&table))
+        let mut hidden = found.unreadable.iter().filter(|it| it.table.is_some());
+        system != Some(System::IptablesNft) || !hidden.any(|it| needed.iter().any(|table| it.hides(table)))
     }
 }
 
@@ -143,7 +136,7 @@ pub fn next_query(
     facts: &FirewallFacts,
 ) -> Option<FirewallQuery> {
     let Some(tools) = &facts.tools else { return Some(ask_for_tools(needs)) };
-    let wanted = tools.choose(needs.nftables).ok().map(|choice| choice.system);
+    let wanted = tools.choose(needs.nftables).map(|choice| choice.system);
     let suspects: Vec<_> = suspects.iter().filter(|table| Some(table.system) == wanted).cloned().collect();
     if facts.unreadable.is_none() && !suspects.is_empty() {
         return Some(FirewallQuery { suspects, ..FirewallQuery::default() });
@@ -177,15 +170,12 @@ pub fn decide(needs: &FirewallNeeds, facts: &FirewallFacts) -> Decision {
     let unreadable = facts.unreadable.as_deref().unwrap_or_default();
     let choice = tools.choose(needs.nftables).map(|choice| choice.unless_unreadable(unreadable));
     let (system, note) = match choice {
-        Ok(choice) => (choice.system, choice.note),
+        Some(choice) => (choice.system, choice.note),
         // The rules are planned all the same, so that their failure keeps the node from being ready.
-        Err(none) => (System::Nftables, (!needs.roles.is_empty()).then(|| none.finding())),
+        None => (System::Nftables, (!needs.roles.is_empty()).then(no_tools)),
     };
-    let mut source_ports = ByFamily::default();
-    for family in &needs.families {
-        let able = tools.source_ports(system, *family);
-        *source_ports.slot(*family) = Some(needs.source_ports.min(able));
-    }
+    let source_ports = |family| (family, needs.source_ports.min(tools.source_ports(system, family)));
+    let source_ports = needs.families.iter().copied().map(source_ports).collect();
     let is_locked = facts.untrack.iter().any(|(_, found)| *found == Untrack::Locked);
     let is_makeshift = note.is_some() || is_locked;
     let (untracked, tracked) = untracked(facts);
@@ -240,7 +230,8 @@ fn stays_tracked(family: Family, why: &str) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::tools::{Ability, NoTools, Program};
+    use crate::rules::found::Unreadable;
+    use crate::rules::tools::{Ability, Program};
 
     /// A host with the programs of both families.
     fn iptables(random_ports6: bool) -> Tools {
@@ -282,7 +273,7 @@ mod tests {
     fn a_host_that_can_hold_no_rules_is_told_only_if_any_are_wanted_and_asked_again() {
         let decision = by_tools(&needs(true), Tools::default());
         assert_eq!((decision.firewall.system, decision.is_makeshift), (Some(System::Nftables), true));
-        assert_eq!(decision.firewall.notes, [NoTools.finding()]);
+        assert_eq!(decision.firewall.notes, [no_tools()]);
         let without = FirewallNeeds { roles: vec![], ..needs(true) };
         assert_eq!(by_tools(&without, Tools::default()).firewall.notes, []);
     }

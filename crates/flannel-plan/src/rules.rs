@@ -133,6 +133,7 @@ pub fn changes(scope: &RuleScope, desired: &[RuleTable], observation: &RuleObser
     let state = |tables: Vec<RuleTable>| -> State {
         tables.into_iter().map(|table| Item::Rules(Box::new(table))).collect()
     };
-    let seen = desired.iter().filter(|table| observation.unreadable_because(&table.id).is_none());
+    let is_hidden = |table: &&RuleTable| observation.unreadable.iter().any(|it| it.hides(&table.id));
+    let seen = desired.iter().filter(|table| !is_hidden(table));
     diff(&state(seen.cloned().collect()), &state(observed::observed(scope, &observation.tables)))
 }

@@ -84,7 +84,9 @@ impl FirewallBackend {
         let RuleOptions { ip_masq, forward, source_ports, untrack, .. } = self.options;
         let roles = [(Role::Masquerade, ip_masq), (Role::Forward, forward)];
         let roles = roles.into_iter().filter_map(|(role, wanted)| wanted.then_some(role)).collect();
-        FirewallNeeds::of(config, roles, source_ports, untrack)
+        let port = config.backend.tunnel().filter(|_| untrack).map(|tunnel| tunnel.port);
+        let (nftables, families) = (config.nftables, config.families());
+        FirewallNeeds { nftables, families, port, roles, source_ports }
     }
 }
 

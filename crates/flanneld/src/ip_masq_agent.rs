@@ -38,16 +38,11 @@ pub fn main(words: &[OsString], bell: Bell) -> (u8, String) {
     }
 }
 
+/// Keeps the rules until the end is rung; they stay when it ends, as the original's do.
 fn run(options: AgentOptions, bell: Bell) -> (u8, String) {
     if let Err(fault) = logging::start(options.verbosity, options.log_format) {
         return (exit::USAGE, format!("{NAME} cannot start: {fault}\n"));
     }
-    keep(options, bell);
-    (exit::FINE, String::new())
-}
-
-/// Keeps the rules until the end is rung; they stay when it ends, as the original's do.
-fn keep(options: AgentOptions, bell: Bell) {
     info!(version = options::VERSION, file = %options.config.display(), chain = %options.chain, "{NAME} starts");
     let scope = RuleScope { masq_agent: Some(options.chain), ..RuleScope::default() };
     let rules = Rules::open_for(&scope);
@@ -59,4 +54,5 @@ fn keep(options: AgentOptions, bell: Bell) {
     watching::keep_rules(named, Failures::default(), open, (bell.clone(), culprits.clone()));
     file_watch::start_or_poll(&options.config, bell.clone());
     Agent::new(options, rules, Suspects::new(culprits)).run(&mut Alarm::new(bell));
+    (exit::FINE, String::new())
 }

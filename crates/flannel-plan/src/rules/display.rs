@@ -46,10 +46,8 @@ impl fmt::Display for RuleTable {
         for set in &self.sets {
             write!(f, " @{} {}", set.name, set.networks.len())?;
         }
-        for (at, fault) in self.faults.iter().enumerate() {
-            write!(f, "{}{}", if at == 0 { " (" } else { ", " }, FaultIn(fault, self.id.system))?;
-        }
-        if self.faults.is_empty() { Ok(()) } else { f.write_str(")") }
+        let faults: Vec<_> = self.faults.iter().map(|fault| fault.text(self.id.system)).collect();
+        if faults.is_empty() { Ok(()) } else { write!(f, " ({})", faults.join(", ")) }
     }
 }
 
@@ -64,31 +62,28 @@ impl fmt::Display for Unreadable {
     }
 }
 
-struct FaultIn<'a>(&'a Fault, System);
-
-impl fmt::Display for FaultIn<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(fault, system) = self;
-        match fault {
-            Fault::NoJump(role) => {
-                write!(f, "nothing in {} leads to {}", role.base_chain(), role.chain(*system))
+impl Fault {
+    fn text(&self, system: System) -> String {
+        match self {
+            Self::NoJump(role) => {
+                format!("nothing in {} leads to {}", role.base_chain(), role.chain(system))
             }
-            Fault::ManyJumps(role, count) => {
-                write!(f, "{count} rules of {} lead to {}", role.base_chain(), role.chain(*system))
+            Self::ManyJumps(role, count) => {
+                format!("{count} rules of {} lead to {}", role.base_chain(), role.chain(system))
             }
-            Fault::ForeignFirst(role, rule) => {
-                write!(f, "a rule of somebody else is first in {}: {rule}", role.chain(*system))
+            Self::ForeignFirst(role, rule) => {
+                format!("a rule of somebody else is first in {}: {rule}", role.chain(system))
             }
-            Fault::Scattered(role) => {
-                write!(f, "rules of somebody else are among ours in {}", role.chain(*system))
+            Self::Scattered(role) => {
+                format!("rules of somebody else are among ours in {}", role.chain(system))
             }
-            Fault::OldRules(role, count) => {
-                write!(f, "{count} rules of an old flannel are in {}", role.base_chain())
+            Self::OldRules(role, count) => {
+                format!("{count} rules of an old flannel are in {}", role.base_chain())
             }
-            Fault::WrongHook(role) => write!(f, "{} has another hook or priority", role.chain(*system)),
-            Fault::WrongPolicy(role) => write!(f, "{} drops packets at its end", role.chain(*system)),
-            Fault::OtherSet(name) => write!(f, "a set of another kind is called {name}"),
-            Fault::Dormant => f.write_str("the table is dormant"),
+            Self::WrongHook(role) => format!("{} has another hook or priority", role.chain(system)),
+            Self::WrongPolicy(role) => format!("{} drops packets at its end", role.chain(system)),
+            Self::OtherSet(name) => format!("a set of another kind is called {name}"),
+            Self::Dormant => "the table is dormant".to_owned(),
         }
     }
 }
@@ -119,9 +114,7 @@ fn between(from: &RuleTable, to: &RuleTable) -> Vec<String> {
         match from.chains.iter().find(|have| have.role == chain.role) {
             None => {
                 told.push(format!("there is no chain {name}"));
-                told.extend(
-                    system.is_iptables().then(|| FaultIn(&Fault::NoJump(chain.role), system).to_string()),
-                );
+                told.extend(system.is_iptables().then(|| Fault::NoJump(chain.role).text(system)));
             }
             Some(have) if have.rules != chain.rules => {
                 let (have, want) = (have.rules.len(), chain.rules.len());
@@ -137,6 +130,6 @@ fn between(from: &RuleTable, to: &RuleTable) -> Vec<String> {
     for set in to.sets.iter().filter(|set| !from.sets.contains(set)) {
         told.push(format!("set {} does not hold what the configuration says", set.name));
     }
-    told.extend(from.faults.iter().map(|fault| FaultIn(fault, system).to_string()));
+    told.extend(from.faults.iter().map(|fault| fault.text(system)));
     told
 }

@@ -16,6 +16,8 @@ use crate::family::Family;
 /// Chains that jump in a circle are refused by the kernel; this is for a look that was taken in between.
 const DEEPEST: usize = 64;
 
+const NON_MASQUERADE: &str = "It goes to a network of NonMasqueradeCIDRs, where pods keep their addresses.";
+
 /// What is known of a packet that is about to leave the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packet {
@@ -69,19 +71,16 @@ pub struct Explanation {
 
 /// Says what becomes of the source address of a packet, by the rules of these tables.
 pub fn explain_snat(tables: &[FoundTable], packet: &Packet) -> Explanation {
-    let (packet, fate) = (packet.clone(), Fate::Kept);
-    let mut walk = Walk { answer: Explanation { packet, fate, matched: vec![], perhaps: vec![] } };
-    for (table, chain) in source_chains(tables, Family::of(walk.answer.packet.source)) {
-        match walk.chain(table, chain, 0) {
-            Verdict::Decided(fate) => {
-                walk.answer.fate = fate;
-                break;
-            }
-            // The end of one chain of the kernel leads to the next one.
-            Verdict::Accepted | Verdict::Returned | Verdict::Ended => {}
+    let packet = packet.clone();
+    let mut walk = Explanation { packet, fate: Fate::Kept, matched: vec![], perhaps: vec![] };
+    for (table, chain) in source_chains(tables, Family::of(walk.packet.source)) {
+        // The end of one chain of the kernel leads to the next one.
+        if let Verdict::Decided(fate) = walk.chain(table, chain, 0) {
+            walk.fate = fate;
+            break;
         }
     }
-    walk.answer
+    walk
 }
 
 /// The chains where sources are changed, in the order in which packets meet them.
@@ -115,15 +114,11 @@ enum Answer {
     Yes,
 }
 
-struct Walk {
-    answer: Explanation,
-}
-
-impl Walk {
+impl Explanation {
     fn chain(&mut self, table: &FoundTable, chain: &FoundChain, depth: usize) -> Verdict {
         for (at, found) in chain.rules.iter().enumerate() {
             let rule = &found.rule;
-            let answer = self.answer.packet.fits(table, rule);
+            let answer = self.packet.fits(table, rule);
             if answer == Answer::No || rule.action == Action::Nothing {
                 continue;
             }
@@ -134,10 +129,10 @@ impl Walk {
                 rule: rule.clone(),
             };
             if answer == Answer::Perhaps {
-                self.answer.perhaps.push(step);
+                self.perhaps.push(step);
                 continue;
             }
-            self.answer.matched.push(step);
+            self.matched.push(step);
             match self.act(table, &rule.action, depth) {
                 Verdict::Ended => {}
                 verdict => return verdict,
@@ -187,11 +182,7 @@ impl Packet {
     fn fits_one(&self, table: &FoundTable, it: &Match) -> Answer {
         match it {
             // A rule about addresses of one family is never about a packet of the other.
-            Match::Source(_, net) | Match::Destination(_, net)
-                if Family::of_net(*net) != Family::of(self.source) =>
-            {
-                Answer::No
-            }
+            _ if it.network().is_some_and(|net| Family::of_net(net) != Family::of(self.source)) => Answer::No,
             Match::Source(is, net) => judge(*is, Some(net.contains(&self.source))),
             Match::Destination(is, net) => judge(*is, Some(net.contains(&self.destination))),
             Match::Range(side, is, first, last) => {
@@ -249,11 +240,6 @@ fn judge(is: Is, so: Option<bool>) -> Answer {
 }
 
 impl Explanation {
-    /// Whether the answer holds whatever else is true of the packet.
-    pub fn is_certain(&self) -> bool {
-        self.perhaps.is_empty()
-    }
-
     /// The rule that decided; none if no rule is about the packet.
     pub fn decisive(&self) -> Option<&PlacedRule> {
         self.matched.iter().rfind(|step| step.rule.target().is_none())
@@ -297,44 +283,33 @@ impl fmt::Display for Explanation {
 
 /// What a rule of flannel is for.
 fn meaning(rule: &Rule) -> Option<&'static str> {
-    let (equal, different) = (Is::Equal, Is::Different);
     Some(match (&rule.sorted()[..], &rule.action) {
         ([Match::Mark { .. }], Action::Return) => {
             "kube-proxy marked it, and kube-proxy's own rules translate it: flannel leaves it alone."
         }
-        ([Match::Source(from, a), Match::Destination(to, b)], Action::Return)
-            if (*from, *to) == (equal, equal) =>
-        {
-            between(a, b)?
+        ([Match::Source(Is::Equal, from), Match::Destination(Is::Equal, to)], Action::Return) => {
+            between(from, to)
         }
-        ([Match::Source(from, _), Match::Destination(to, _)], Action::Return)
-            if (*from, *to) == (different, equal) =>
-        {
+        ([Match::Source(Is::Different, _), Match::Destination(Is::Equal, _)], Action::Return) => {
             "It comes from outside to a pod of this node, which sees the client's address."
         }
-        ([Match::Source(..), Match::Set(..)], Action::Return) => {
-            "It goes to a network of NonMasqueradeCIDRs, where pods keep their addresses."
-        }
-        ([Match::Source(from, _), Match::Destination(to, _)], Action::Masquerade(..))
-            if (*from, *to) == (equal, different) =>
-        {
+        ([Match::Source(..), Match::Set(..)], Action::Return) => NON_MASQUERADE,
+        ([Match::Source(Is::Equal, _), Match::Destination(Is::Different, _)], Action::Masquerade(..)) => {
             "It leaves the pod network, where nobody would know the way back to a pod."
         }
-        ([Match::Source(from, _), Match::Destination(to, _)], Action::Masquerade(..))
-            if (*from, *to) == (different, equal) =>
-        {
+        ([Match::Source(Is::Different, _), Match::Destination(Is::Equal, _)], Action::Masquerade(..)) => {
             "It comes from outside to a pod of another node, whose answer has to come back through this one."
         }
         _ => return None,
     })
 }
 
-fn between(from: &IpNet, to: &IpNet) -> Option<&'static str> {
+fn between(from: &IpNet, to: &IpNet) -> &'static str {
     if to.contains(from) {
-        return Some("It goes from a pod of this node to the pod network: pods see each other's addresses.");
+        "It goes from a pod of this node to the pod network: pods see each other's addresses."
+    } else if from.contains(to) {
+        "It goes from the pod network to a pod of this node: pods see each other's addresses."
+    } else {
+        NON_MASQUERADE
     }
-    if from.contains(to) {
-        return Some("It goes from the pod network to a pod of this node: pods see each other's addresses.");
-    }
-    Some("It goes to a network of NonMasqueradeCIDRs, where pods keep their addresses.")
 }

@@ -1,7 +1,5 @@
 //! What the kernel was found to hold: whole chains with everybody's rules, as plain data.
 
-use std::collections::HashMap;
-
 use super::chain::BaseChain;
 use super::role::Role;
 use super::{Rule, RuleSet, System, TableId};
@@ -29,27 +27,11 @@ pub struct Unreadable {
     pub why: String,
 }
 
-impl RuleObservation {
-    /// Why a table could not be looked at; none if it could.
-    pub fn unreadable_because(&self, id: &TableId) -> Option<&str> {
-        self.unreadable
-            .iter()
-            .find(|unreadable| unreadable.hides(id))
-            .map(|unreadable| unreadable.why.as_str())
-    }
-}
-
 impl Unreadable {
     /// Whether it is about this table.
     pub fn hides(&self, id: &TableId) -> bool {
         (self.system, self.family) == (id.system, id.family)
             && self.table.as_ref().is_none_or(|table| *table == id.name)
-    }
-
-    /// The one table that it is about, and that its program cannot show; none if the reason is another.
-    pub fn unreadable(&self) -> Option<TableId> {
-        let name = self.table.clone()?;
-        Some(TableId { system: self.system, family: self.family, name })
     }
 
     /// The same to be told.
@@ -119,11 +101,6 @@ impl FoundTable {
     /// A chain by its name.
     pub fn chain(&self, name: &str) -> Option<&FoundChain> {
         self.chains.iter().find(|chain| &*chain.name == name)
-    }
-
-    /// All chains by their names, for whoever asks for many: kube-proxy may have made thousands.
-    pub fn chains_by_name(&self) -> HashMap<&str, &FoundChain> {
-        self.chains.iter().map(|chain| (&*chain.name, chain)).collect()
     }
 
     /// Forgets the chains that have nothing to do with ours: kube-proxy may have made thousands.

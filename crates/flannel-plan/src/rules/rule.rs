@@ -198,13 +198,8 @@ impl Rule {
 
     /// The networks that it names, except multicast.
     pub fn networks(&self) -> impl Iterator<Item = IpNet> + '_ {
-        self.matches
-            .iter()
-            .filter_map(|it| match it {
-                Match::Source(_, net) | Match::Destination(_, net) => Some(*net),
-                _ => None,
-            })
-            .filter(|net| *net != multicast(Family::of_net(*net)))
+        let networks = self.matches.iter().filter_map(Match::network);
+        networks.filter(|net| *net != multicast(Family::of_net(*net)))
     }
 
     /// The protocol that a packet must have.
@@ -252,6 +247,14 @@ impl Match {
     /// Whether it is true of every packet.
     fn is_silent(&self) -> bool {
         matches!(self, Self::Counter | Self::Comment)
+    }
+
+    /// The network that the packet comes from or goes to.
+    pub(super) fn network(&self) -> Option<IpNet> {
+        match self {
+            Self::Source(_, net) | Self::Destination(_, net) => Some(*net),
+            _ => None,
+        }
     }
 
     /// The packet comes from this network or address.

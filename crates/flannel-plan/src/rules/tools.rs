@@ -4,6 +4,9 @@ use super::{SourcePorts, System, TableId};
 use crate::family::{ByFamily, Family};
 use crate::finding::{Code, Finding};
 
+const NO_IPTABLES: &str = "EnableNFTables is false, but this host has no iptables program: nftables is used";
+const NO_NFTABLES: &str = "EnableNFTables is true, but this kernel has no nftables: iptables is used";
+
 /// What this host can hold rules with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tools {
@@ -35,18 +38,12 @@ pub struct Choice {
     pub note: Option<Finding>,
 }
 
-const NO_TOOLS_REMEDY: &str = "`modprobe nf_tables`, or install iptables, or run without --ip-masq and with --iptables-forward-rules=false";
-
 /// Neither of them is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("this host has neither nftables in its kernel nor an iptables program: {NO_TOOLS_REMEDY}")]
-pub struct NoTools;
-
-impl NoTools {
-    /// The same to be told.
-    pub fn finding(&self) -> Finding {
-        Finding::new(Code::NoFirewall, "rules", self).with_parts(None, Some(NO_TOOLS_REMEDY.to_owned()))
-    }
+pub fn no_tools() -> Finding {
+    let remedy = "`modprobe nf_tables`, or install iptables, or run without --ip-masq and with \
+                  --iptables-forward-rules=false";
+    let text = format!("this host has neither nftables in its kernel nor an iptables program: {remedy}");
+    Finding::new(Code::NoFirewall, "rules", text).with_parts(None, Some(remedy.to_owned()))
 }
 
 impl Choice {
@@ -66,24 +63,18 @@ impl Choice {
 }
 
 impl Tools {
-    /// Chooses where rules are kept; `nftables` is what the net-conf asks for.
-    pub fn choose(&self, nftables: bool) -> Result<Choice, NoTools> {
+    /// Chooses where rules are kept, if there is anything; `nftables` is what the net-conf asks for.
+    pub fn choose(&self, nftables: bool) -> Option<Choice> {
         let program = self.iptables.iter().next().map(|(_, program)| program.system);
         let (system, note) = match (nftables, self.nftables, program) {
             (true, Some(_), _) => (System::Nftables, None),
             (false, _, Some(system)) => (system, None),
-            (false, Some(_), None) => {
-                let note = "EnableNFTables is false, but this host has no iptables program: nftables is used";
-                (System::Nftables, Some(note))
-            }
-            (true, None, Some(system)) => {
-                let note = "EnableNFTables is true, but this kernel has no nftables: iptables is used";
-                (system, Some(note))
-            }
-            (_, None, None) => return Err(NoTools),
+            (false, Some(_), None) => (System::Nftables, Some(NO_IPTABLES)),
+            (true, None, Some(system)) => (system, Some(NO_NFTABLES)),
+            (_, None, None) => return None,
         };
         let finding = |text| Finding::new(Code::OtherFirewall, "EnableNFTables", text);
-        Ok(Choice { system, note: note.map(finding) })
+        Some(Choice { system, note: note.map(finding) })
     }
 
     /// How masquerade chooses ports in a system, unless the operator wants them kept.
@@ -113,11 +104,11 @@ mod tests {
         let system = |tools: Tools, nftables| {
             tools.choose(nftables).map(|choice| (choice.system, choice.note.is_some()))
         };
-        assert_eq!(system(both, true), Ok((System::Nftables, false)));
-        assert_eq!(system(both, false), Ok((System::IptablesLegacy, false)));
-        assert_eq!(system(without_programs, false), Ok((System::Nftables, true)));
-        assert_eq!(system(without_nftables, true), Ok((System::IptablesLegacy, true)));
-        assert_eq!(system(Tools::default(), true), Err(NoTools));
+        assert_eq!(system(both, true), Some((System::Nftables, false)));
+        assert_eq!(system(both, false), Some((System::IptablesLegacy, false)));
+        assert_eq!(system(without_programs, false), Some((System::Nftables, true)));
+        assert_eq!(system(without_nftables, true), Some((System::IptablesLegacy, true)));
+        assert_eq!(system(Tools::default(), true), None);
         assert_eq!(both.source_ports(System::IptablesLegacy, Family::V4), SourcePorts::Randomised);
         assert_eq!(both.source_ports(System::IptablesLegacy, Family::V6), SourcePorts::Kept);
     }

@@ -1,19 +1,19 @@
 //! Whether the rules of a host translate packets to a port: then they have to be tracked.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::chain::ChainType;
 use super::explain::PlacedRule;
-use super::found::{FoundRule, FoundTable};
+use super::found::{FoundChain, FoundRule, FoundTable};
 use super::{Action, Is, Match, Rule, UDP};
 
 /// A rule that translates packets to a UDP port, or to somewhere with that port; none as far as we can read.
 pub fn translation_of(tables: &[FoundTable], port: u16) -> Option<PlacedRule> {
     tables.iter().find_map(|table| {
-        let chains = table.chains_by_name();
-        let bases =
-            table.chains.iter().filter(|chain| chain.base.is_some_and(|base| base.kind == ChainType::Nat));
-        let bases = bases.map(|chain| chain.name.clone());
+        // By name, as kube-proxy may have made thousands.
+        let chains: HashMap<_, _> = table.chains.iter().map(|chain| (&*chain.name, chain)).collect();
+        let is_nat = |chain: &&FoundChain| chain.base.is_some_and(|base| base.kind == ChainType::Nat);
+        let bases = table.chains.iter().filter(is_nat).map(|chain| chain.name.clone());
         let mut search = Search { other_ports: true, ..Search::new(port, bases) };
         while let Some(name) = search.next_chain() {
             let rules = chains.get(&*name).map_or(&[][..], |chain| &chain.rules);

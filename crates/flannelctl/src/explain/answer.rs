@@ -75,7 +75,7 @@ impl Answer {
             out_link: packet.out_link,
             fate: name(if leaves { explanation.fate } else { Fate::Kept }),
             ends_here: !leaves,
-            certain: !leaves || explanation.is_certain() && unseen.is_empty(),
+            certain: !leaves || explanation.perhaps.is_empty() && unseen.is_empty(),
             decisive: explanation.decisive().filter(|_| leaves).map(MatchedRule::from),
             matched: places(&explanation.matched),
             perhaps: places(&explanation.perhaps),

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use flannel_kernel::firewall::rules::Rules;
 use flannel_plan::diff::Change;
-use flannel_plan::family::ByFamily;
 use flannel_plan::masq_agent::config::AgentConfig;
 use flannel_plan::masq_agent::spec::AgentSpec;
 use flannel_plan::rules::tools::Tools;
@@ -15,7 +14,7 @@ use flannel_plan::rules::{SourcePorts, changes, differences};
 use flannel_plan::state::Key;
 use tracing::{debug, error, info, warn};
 
-use super::file::{self, FileChange, Followed, Said};
+use super::file::{self, Followed, Said};
 use super::flags::AgentOptions;
 use crate::culprits::{Kinds, Suspects};
 use crate::damper::{Advice, Damper};
@@ -79,12 +78,12 @@ impl Agent {
         let mut troubles = Vec::new();
         let mut cause = Cause::Others;
         match self.followed.take(file::read(&self.options), now) {
-            FileChange::Same => {}
-            FileChange::New => {
+            Ok(None) => {}
+            Ok(Some(said)) => {
                 cause = Cause::Config;
-                self.tell_config();
+                tell_config(&self.options, said);
             }
-            FileChange::Fault(fault) => troubles.push(self.words_of(&fault)),
+            Err(fault) => troubles.push(self.words_of(&fault)),
         }
         let config = self.followed.said().map(|said| said.config().clone());
         // Before the first good file nothing is touched: what an earlier run left is better than a guess.
@@ -148,18 +147,6 @@ impl Agent {
         advice != Advice::Hold
     }
 
-    fn tell_config(&self) {
-        let file = self.options.config.display();
-        match self.followed.said() {
-            Some(Said::Nothing(_)) => info!(%file, "there is no file, or nothing in it: the defaults hold"),
-            Some(Said::Config(config)) => {
-                let networks = config.non_masquerade.len();
-                info!(%file, networks, resync = ?config.resync, "the configuration of the file holds");
-            }
-            None => {}
-        }
-    }
-
     fn words_of(&self, fault: &file::FileFault) -> String {
         let held = match self.followed.said() {
             Some(_) => "the last good configuration stays in force",
@@ -184,6 +171,17 @@ impl Agent {
     }
 }
 
+fn tell_config(options: &AgentOptions, said: &Said) {
+    let file = options.config.display();
+    match said {
+        Said::Nothing(_) => info!(%file, "there is no file, or nothing in it: the defaults hold"),
+        Said::Config(config) => {
+            let networks = config.non_masquerade.len();
+            info!(%file, networks, resync = ?config.resync, "the configuration of the file holds");
+        }
+    }
+}
+
 /// The name of the table that changes.
 pub fn table(change: &Change) -> String {
     change.key().to_string().trim_start_matches("rules ").to_owned()
@@ -192,13 +190,10 @@ pub fn table(change: &Change) -> String {
 /// The rules that a configuration asks for on a host with these tools; none if it has none.
 pub fn spec(options: &AgentOptions, tools: &Tools, config: AgentConfig) -> Option<AgentSpec> {
     let nftables = config.nftables.unwrap_or(options.nftables);
-    let system = tools.choose(nftables).ok()?.system;
-    let mut source_ports = ByFamily::default();
-    for family in &options.families {
-        let ports =
-            if options.random_fully { tools.source_ports(system, *family) } else { SourcePorts::Kept };
-        *source_ports.slot(*family) = Some(ports);
-    }
+    let system = tools.choose(nftables)?.system;
+    let most = if options.random_fully { SourcePorts::Randomised } else { SourcePorts::Kept };
+    let source_ports = |family| (family, most.min(tools.source_ports(system, family)));
+    let source_ports = options.families.iter().copied().map(source_ports).collect();
     let (chain, to_ports) = (options.chain, options.to_ports.clone());
     Some(AgentSpec { system, chain, source_ports, to_ports, config })
 }

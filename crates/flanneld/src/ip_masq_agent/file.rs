@@ -78,38 +78,19 @@ pub struct Followed {
     lost: Option<Instant>,
 }
 
-/// What became of the configuration.
-#[derive(Debug)]
-pub enum FileChange {
-    Same,
-    /// It is another one.
-    New,
-    /// The file has faults: the last one holds, if there was one.
-    Fault(FileFault),
-}
-
 impl Followed {
-    /// Takes in what a reading gave at a moment.
-    pub fn take(&mut self, read: Result<Said, FileFault>, now: Instant) -> FileChange {
-        let said = match read {
-            Ok(said) => said,
-            Err(fault) => {
-                self.lost = None;
-                return FileChange::Fault(fault);
-            }
-        };
+    /// Takes in what a reading gave at a moment; gives it if it is new. After a fault the last one holds.
+    pub fn take(&mut self, read: Result<Said, FileFault>, now: Instant) -> Result<Option<&Said>, FileFault> {
+        let lost = self.lost.take();
+        let said = read?;
         if matches!((&said, &self.last), (Said::Nothing(_), Some(Said::Config(_)))) {
-            let since = *self.lost.get_or_insert(now);
+            let since = lost.unwrap_or(now);
             if now < since + PATIENCE {
-                return FileChange::Same;
+                self.lost = Some(since);
+                return Ok(None);
             }
         }
-        self.lost = None;
-        if self.last.as_ref() == Some(&said) {
-            return FileChange::Same;
-        }
-        self.last = Some(said);
-        FileChange::New
+        Ok(if self.last.as_ref() == Some(&said) { None } else { Some(self.last.insert(said)) })
     }
 
     /// The configuration that holds; none before the first good one.
@@ -196,16 +177,17 @@ mod tests {
         let nothing = || Ok(Said::Nothing(AgentConfig::without_file(Default::default())));
         let (mut followed, start) = (Followed::default(), Instant::now());
         let first = config(r#"{"masqLinkLocal":true}"#);
-        assert!(matches!(followed.take(Ok(first.clone()), start), FileChange::New));
-        assert!(matches!(followed.take(Ok(first.clone()), start), FileChange::Same));
-        assert!(matches!(followed.take(Err(FileFault::TooLarge), start), FileChange::Fault(_)));
-        assert!(matches!(followed.take(nothing(), start), FileChange::Same));
+        let is_new = |followed: &mut Followed, said, at| followed.take(said, at).unwrap().is_some();
+        assert!(is_new(&mut followed, Ok(first.clone()), start));
+        assert!(!is_new(&mut followed, Ok(first.clone()), start));
+        assert!(followed.take(Err(FileFault::TooLarge), start).is_err());
+        assert!(!is_new(&mut followed, nothing(), start));
         assert_eq!((followed.said(), followed.next_reading()), (Some(&first), Some(start + PATIENCE)));
-        assert!(matches!(followed.take(Ok(first.clone()), start + PATIENCE), FileChange::Same));
+        assert!(!is_new(&mut followed, Ok(first.clone()), start + PATIENCE));
         assert_eq!(followed.next_reading(), None);
-        assert!(matches!(followed.take(nothing(), start + PATIENCE), FileChange::Same));
-        assert!(matches!(followed.take(nothing(), start + PATIENCE * 2), FileChange::New));
+        assert!(!is_new(&mut followed, nothing(), start + PATIENCE));
+        assert!(is_new(&mut followed, nothing(), start + PATIENCE * 2));
         assert_eq!(followed.said(), nothing().ok().as_ref());
-        assert!(matches!(followed.take(nothing(), start + PATIENCE * 3), FileChange::Same));
+        assert!(!is_new(&mut followed, nothing(), start + PATIENCE * 3));
     }
 }

@@ -2,8 +2,6 @@
 
 use std::net::SocketAddr;
 
-use ipnet::IpNet;
-
 use crate::family::Family;
 use crate::rules::ports::PortRange;
 use crate::rules::{Action, Is, Match, Rule, SetMark, Side, SourcePorts};
@@ -36,8 +34,8 @@ fn rank(it: &Match) -> Option<u8> {
 
 fn one(rule: &Rule, it: &Match) -> Option<String> {
     Some(match it {
-        Match::Source(is, net) => format!("{}-s {}", not(*is), network(*net)),
-        Match::Destination(is, net) => format!("{}-d {}", not(*is), network(*net)),
+        Match::Source(is, net) => format!("{}-s {}", not(*is), net.trunc()),
+        Match::Destination(is, net) => format!("{}-d {}", not(*is), net.trunc()),
         Match::Range(side, is, first, last) => {
             format!("-m iprange {}--{}-range {first}-{last}", not(*is), side_name(*side))
         }
@@ -105,10 +103,6 @@ fn not(is: Is) -> &'static str {
         Is::Equal => "",
         Is::Different => "! ",
     }
-}
-
-fn network(net: IpNet) -> String {
-    net.trunc().to_string()
 }
 
 pub(super) const PROTOCOLS: [(u8, &str); 7] =
