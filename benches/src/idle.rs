@@ -15,7 +15,7 @@ const GOAL: f64 = 2.0;
 /// Waits for the node to be quiet, then counts.
 pub fn measure() -> anyhow::Result<Vec<Figure>> {
     let cluster = Cluster::up(20)?;
-    let pid = cluster.node()?.flanneld_pid().context("flanneld is gone")?;
+    let pid = cluster.node()?.flanneld().pid().context("flanneld is gone")?;
     wait_for_quiet(pid)?;
     let before = switches(pid)?;
     std::thread::sleep(WATCHED);

@@ -168,7 +168,7 @@ fn rest(mode: &str, net_conf: &str, go: Option<&Path>) -> anyhow::Result<Resting
     let lab = Lab::up(options)?;
     let node = lab.nodes().first().context("the lab has no node")?;
     match go {
-        Some(go) => node.start_program(go, ["-v", "0"])?,
+        Some(go) => node.start_as("flanneld", go, ["-v", "0"])?,
         None => node.start_flanneld(["-v", "0"])?,
     }
     match go {

@@ -57,7 +57,7 @@ fn one_change(cluster: &Cluster, number: u32) -> anyhow::Result<Duration> {
 }
 
 fn resident_mb(cluster: &Cluster) -> anyhow::Result<f64> {
-    let pid = cluster.node()?.flanneld_pid().context("flanneld is gone")?;
+    let pid = cluster.node()?.flanneld().pid().context("flanneld is gone")?;
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
     let kib: f64 = line.trim().trim_end_matches(" kB").parse()?;

@@ -89,11 +89,11 @@ fn cost(place: &mut impl Place, program: Option<PathBuf>, peers: u32, first: u32
     let before = place.relay().received();
     let start = Instant::now();
     match program {
-        Some(go) => place.node()?.start_program(&go, place.arguments())?,
+        Some(go) => place.node()?.start_as("flanneld", &go, place.arguments())?,
         None => place.node()?.start_flanneld(place.arguments())?,
     }
     let settle = until_settled(place.node()?, peers, start)?;
-    let pid = place.node()?.flanneld_pid().context("flanneld has ended")?;
+    let pid = place.node()?.flanneld().pid().context("flanneld has ended")?;
     let received = until_quiet(place.relay())? - before;
     let cpu = until_idle(pid)?;
     let mut changes = (0..CHANGES)
@@ -119,7 +119,7 @@ fn cost(place: &mut impl Place, program: Option<PathBuf>, peers: u32, first: u32
         beside_looks,
     };
     let node = place.node()?;
-    node.stop_flanneld(Signal::KILL)?;
+    node.flanneld().stop(Signal::KILL)?;
     // Everything of a vxlan goes with its device.
     node.ip(&format!("link del {DEVICE}"))?;
     Ok(cost)

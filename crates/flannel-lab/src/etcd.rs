@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::lab::Lab;
 use crate::node::Node;
 use crate::store::Store;
+use crate::topology::NodeSpec;
 use crate::{LabError, Result, Signal, http};
 
 /// The name under which a server runs it.
@@ -67,7 +68,7 @@ impl<'a> Etcd<'a> {
     }
 
     /// What clients call a member.
-    pub(crate) fn endpoint(member: &Node) -> String {
+    pub(crate) fn endpoint(member: &NodeSpec) -> String {
         format!("http://{}:{CLIENT_PORT}", member.v4())
     }
 
@@ -93,7 +94,7 @@ impl<'a> Etcd<'a> {
     fn arguments(&self, member: &Node) -> Vec<String> {
         let peer = |member: &Node| format!("http://{}:{PEER_PORT}", member.v4());
         let all: Vec<_> = self.members().iter().map(|one| format!("{}={}", one.name(), peer(one))).collect();
-        let client = Self::endpoint(member);
+        let client = Self::endpoint(member.spec());
         [
             ("--name", member.name().to_owned()),
             ("--data-dir", self.data(member).display().to_string()),

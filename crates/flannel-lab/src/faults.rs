@@ -92,12 +92,6 @@ pub struct Broken<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Overlay(Vec<String>);
 
-/// What a fault works on: the tunnel device, and one peer as this node's kernel knows it.
-struct Target {
-    device: Option<String>,
-    peer: IpNet,
-}
-
 impl Lab {
     /// Breaks one thing on a node. Faults of one peer take the named one, or else a node of another rack.
     pub fn break_node(&self, node: &str, fault: Fault, peer: Option<&str>) -> Result<Broken<'_>> {
@@ -105,9 +99,8 @@ impl Lab {
         if !fault.is_repairable() {
             return node.cut(fault);
         }
-        let target = Target { device: node.tunnel()?, peer: self.peer_of(node, peer)?.pod_subnet()? };
+        let command = node.breaking(fault, self.peer_of(node, peer)?.pod_subnet()?)?;
         let before = Overlay::of(node)?;
-        let command = node.breaking(fault, &target)?;
         let since = Instant::now();
         let (program, words) = command.split_once(' ').unwrap_or((&command, ""));
         node.run_in_network(program, words)?;
@@ -136,7 +129,7 @@ impl Lab {
             node.plug()?;
             done.push("cable plugged in".to_owned());
         }
-        if !node.flanneld_lives() {
+        if !node.flanneld().lives() {
             node.start_flanneld([] as [&str; 0])?;
             node.wait_ready(limit)?;
             done.push("flanneld started".to_owned());
@@ -161,7 +154,7 @@ impl Broken<'_> {
     /// Waits until all that flannel keeps in the node's kernel is as it was; gives the time since it was broken.
     pub fn wait_repaired(&self, limit: Duration) -> Result<Duration> {
         let what = format!("{} to repair its {}", self.node.name(), self.fault);
-        self.node.interrupt.wait_for(&what, limit, || {
+        self.node.daemon.interrupt.wait_for(&what, limit, || {
             let now = Overlay::of(self.node).map_err(|why| why.to_string())?;
             match &self.before {
                 Some(before) if *before == now => Ok(self.since.elapsed()),
@@ -216,16 +209,15 @@ impl Node {
         Ok(names.filter(|name| name.starts_with("flannel.")).map(str::to_owned).next())
     }
 
-    /// The command that does the damage.
-    fn breaking(&self, fault: Fault, target: &Target) -> Result<String> {
-        let subnet = target.peer.trunc();
-        let device =
-            || target.device.as_deref().ok_or_else(|| self.unbreakable("its backend has no tunnel device"));
+    /// The command that does the damage, for some faults to what leads to the pods of a peer.
+    fn breaking(&self, fault: Fault, subnet: IpNet) -> Result<String> {
+        let device = || self.tunnel()?.ok_or_else(|| self.unbreakable("its backend has no tunnel device"));
         Ok(match fault {
             Fault::Route => format!("ip route del {subnet}"),
             Fault::WrongRoute => format!("ip route replace {subnet} via {}", self.rack.gateway()),
             Fault::Fdb => {
-                format!("bridge fdb del {} dev {} self", self.peer_mac(subnet, device()?)?, device()?)
+                let device = device()?;
+                format!("bridge fdb del {} dev {device} self", self.peer_mac(subnet, &device)?)
             }
             Fault::Neighbour => format!("ip neighbour del {} dev {}", subnet.addr(), device()?),
             Fault::Link => format!("ip link del {}", device()?),

@@ -18,21 +18,12 @@ const SERVICE: &str = "flanneld";
 impl Node {
     /// Starts flanneld with the lab's arguments and these.
     pub fn start_flanneld<A: AsRef<str>>(&self, arguments: impl IntoIterator<Item = A>) -> Result<()> {
-        self.start_program(&program::find_flanneld()?, arguments)
+        self.start_as(SERVICE, &program::find_flanneld()?, arguments)
     }
 
-    /// Starts another program in flanneld's place, with flanneld's arguments: Go's, for example. What stops, kills
-    /// and asks flanneld does so with it.
-    pub fn start_program<A: AsRef<str>>(
-        &self,
-        daemon: &Path,
-        arguments: impl IntoIterator<Item = A>,
-    ) -> Result<()> {
-        self.start_as(SERVICE, daemon, arguments)
-    }
-
-    /// Starts a further daemon beside flanneld, as a [`Service`] of its own. It must be told a subnet file and a
-    /// health port of its own: of an argument that is given twice, the second holds.
+    /// Starts a program with flanneld's arguments: as `flanneld` in its place (Go's, for example), or as a further
+    /// [`Service`] beside it. That one must be told a subnet file and a health port of its own: of an argument that is
+    /// given twice, the second holds.
     pub fn start_as<A: AsRef<str>>(
         &self,
         service: &str,
@@ -40,8 +31,7 @@ impl Node {
         arguments: impl IntoIterator<Item = A>,
     ) -> Result<()> {
         let own = arguments.into_iter().map(|argument| argument.as_ref().to_owned());
-        let of_lab = self.store_args.iter().chain(&self.flanneld_args).cloned();
-        self.start_words(service, daemon, of_lab.chain(own))
+        self.start_words(service, daemon, self.daemon.args.iter().cloned().chain(own))
     }
 
     /// Starts flanneld on another store than the lab's, which the arguments tell.
@@ -66,49 +56,25 @@ impl Node {
             let of_flanneld = |name: &OsString| name.to_string_lossy().starts_with("FLANNELD_");
             let names = std::env::vars_os().map(|(name, _)| name).filter(of_flanneld);
             names.for_each(|name| _ = command.env_remove(name));
-            let own = self.flanneld_env.iter().map(|(name, value)| (&**name, &**value));
+            let own = self.daemon.env.iter().map(|(name, value)| (&**name, &**value));
             command.env("NODE_NAME", self.name()).envs(own);
         })
     }
 
-    fn flanneld(&self) -> Service<'_> {
+    /// Its flanneld, whether it runs or not.
+    pub fn flanneld(&self) -> Service<'_> {
         self.service(SERVICE)
-    }
-
-    /// flanneld's number as seen from here, if it lives: for `/proc/PID/status` and the like.
-    pub fn flanneld_pid(&self) -> Option<u32> {
-        self.flanneld().pid()
-    }
-
-    /// Whether flanneld lives.
-    pub fn flanneld_lives(&self) -> bool {
-        self.flanneld().lives()
-    }
-
-    /// Sends a signal to flanneld, if it lives.
-    pub fn signal_flanneld(&self, signal: Signal) {
-        self.flanneld().signal(signal);
-    }
-
-    /// Sends a signal and waits until flanneld has ended.
-    pub fn stop_flanneld(&self, signal: Signal) -> Result<()> {
-        self.flanneld().stop(signal)
-    }
-
-    /// Kills flanneld: it has no chance to tidy up.
-    pub fn kill_flanneld(&self) -> Result<()> {
-        self.stop_flanneld(Signal::KILL)
     }
 
     /// Stops flanneld as systemd does, and starts it again with the lab's arguments.
     pub fn restart_flanneld(&self) -> Result<()> {
-        self.stop_flanneld(Signal::TERM)?;
+        self.flanneld().stop(Signal::TERM)?;
         self.start_flanneld([] as [&str; 0])
     }
 
     /// Whether flanneld says that it is ready; if not, why in a few words.
     pub fn readiness(&self) -> std::result::Result<(), String> {
-        if !self.flanneld_lives() {
+        if !self.flanneld().lives() {
             return Err("not running".to_owned());
         }
         match self.http_get(HEALTH_PORT, "/readyz") {
@@ -121,14 +87,14 @@ impl Node {
     /// Waits until flanneld says that it is ready.
     pub fn wait_ready(&self, limit: Duration) -> Result<()> {
         let what = format!("flanneld on {} to be ready", self.name());
-        let ready = self.interrupt.wait_for(&what, limit, || {
-            if !self.flanneld_lives() {
+        let ready = self.daemon.interrupt.wait_for(&what, limit, || {
+            if !self.flanneld().lives() {
                 return Ok(Err(LabError::FlanneldEnded {
                     node: self.name().to_owned(),
-                    log: self.log_end(),
+                    log: self.flanneld().last_words(),
                 }));
             }
-            self.readiness().map(Ok).map_err(|why| format!("{why}\n{}", self.log_end()))
+            self.readiness().map(Ok).map_err(|why| format!("{why}\n{}", self.flanneld().last_words()))
         });
         ready?
     }
@@ -136,9 +102,5 @@ impl Node {
     /// All that flanneld has written on this node, since the lab came up.
     pub fn log(&self) -> String {
         self.flanneld().log()
-    }
-
-    fn log_end(&self) -> String {
-        self.flanneld().last_words()
     }
 }

@@ -12,13 +12,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Machine, Role};
-use crate::node::Node;
+use crate::node::{Daemon, Node};
 use crate::options::{Flanneld, LabOptions};
 use crate::owner::Owner;
 use crate::pod::{Pod, check_name};
 use crate::process::{processes_of, refuse_inside};
 use crate::store::Store;
-use crate::topology::Topology;
+use crate::topology::{NodeSpec, Topology};
 use crate::wait::Interrupt;
 use crate::{LabError, Result, process, program, wiring};
 
@@ -34,8 +34,7 @@ const LONGEST_NAME: usize = 40;
 pub struct Lab {
     name: String,
     folder: PathBuf,
-    topology: Topology,
-    store: Store,
+    record: Record,
     nodes: Vec<Node>,
     /// What the lease store runs on; none for a folder.
     servers: Vec<Node>,
@@ -46,7 +45,7 @@ pub struct Lab {
 }
 
 /// What a later program needs to find the lab again.
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Record {
     topology: Topology,
     #[serde(default)]
@@ -74,9 +73,15 @@ impl Lab {
         let store = options.store.clone().found()?;
         crate::owner::sweep(&labs_folder());
         let owner = claim(&options.name)?;
-        let mut lab = Self::assemble(&options.name, options.topology.clone(), store);
+        let LabOptions { topology, flanneld_args, flanneld_env, .. } = options;
+        let record = Record { topology, store, flanneld_args, flanneld_env };
+        let mut lab = Self::assemble(&options.name, record, options.interrupt);
         lab.owner = Some(owner);
-        lab.set_up(&options)?;
+        lab.set_up(&options.net_conf)?;
+        if options.flanneld == Flanneld::Started {
+            lab.start_flanneld()?;
+            lab.add_pods(options.pods_per_node)?;
+        }
         Ok(lab)
     }
 
@@ -85,14 +90,9 @@ impl Lab {
         check_name("lab", name, LONGEST_NAME)?;
         let path = labs_folder().join(name).join("lab.json");
         let text = fs::read_to_string(&path).map_err(|_| LabError::NoLab(name.to_owned()))?;
-        let record: Record =
-            serde_json::from_str(&text).map_err(|why| LabError::failed(path.display(), why))?;
-        let mut lab = Self::assemble(name, record.topology, record.store);
+        let record = serde_json::from_str(&text).map_err(|why| LabError::failed(path.display(), why))?;
+        let lab = Self::assemble(name, record, Interrupt::default());
         lab.find_pids();
-        for node in &mut lab.nodes {
-            node.flanneld_args.clone_from(&record.flanneld_args);
-            node.flanneld_env.clone_from(&record.flanneld_env);
-        }
         Ok(lab)
     }
 
@@ -148,7 +148,7 @@ impl Lab {
 
     /// Which lease store it has.
     pub fn store_kind(&self) -> &Store {
-        &self.store
+        &self.record.store
     }
 
     /// What the lease store runs on: `store1` and so on; none for a folder.
@@ -158,7 +158,7 @@ impl Lab {
 
     /// What it was built from.
     pub fn topology(&self) -> &Topology {
-        &self.topology
+        &self.record.topology
     }
 
     /// All nodes, rack by rack.
@@ -200,65 +200,38 @@ impl Lab {
     }
 
     /// All machines as values, none of them running.
-    fn assemble(name: &str, topology: Topology, store: Store) -> Self {
+    fn assemble(name: &str, record: Record, interrupt: Interrupt) -> Self {
         let folder = labs_folder().join(name);
+        let (topology, store) = (&record.topology, &record.store);
         let machine = |machine: &str, role| Machine::new(name, machine, role, &folder);
-        let (mut nodes, mut others) = (Vec::new(), Vec::new());
-        for rack in &topology.racks {
+        let specs = topology.servers(store.servers());
+        let mut args = store.flanneld_args(&specs);
+        args.extend_from_slice(&record.flanneld_args);
+        let daemon =
+            Arc::new(Daemon { args, env: record.flanneld_env.clone(), interrupt: interrupt.clone() });
+        let (mut nodes, mut servers, mut others) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, rack) in topology.racks.iter().enumerate() {
             let switch = Arc::new(machine(&rack.name, Role::Switch));
-            for spec in &rack.nodes {
-                nodes.push(Node::new(machine(&spec.name, Role::Node), rack, spec, Arc::clone(&switch)));
+            let node =
+                |spec: &NodeSpec, role| Node::new(machine(&spec.name, role), rack, spec, &switch, &daemon);
+            nodes.extend(rack.nodes.iter().map(|spec| node(spec, Role::Node)));
+            if index == 0 {
+                servers.extend(specs.iter().map(|spec| node(spec, Role::Server)));
             }
             others.extend([switch, Arc::new(machine(&rack.leaf, Role::Router))]);
         }
         others.extend(topology.spine().map(|spine| Arc::new(machine(spine, Role::Router))));
-        let specs = (1..).map_while(|number| topology.server(number)).take(store.servers());
-        let servers = specs
-            .zip(others.first().cloned().into_iter().cycle())
-            .map(|((rack, spec), switch)| Node::new(machine(&spec.name, Role::Server), rack, &spec, switch));
-        let (servers, interrupt) = (servers.collect(), Interrupt::default());
-        let mut lab = Self {
-            name: name.to_owned(),
-            folder,
-            topology,
-            store,
-            nodes,
-            servers,
-            others,
-            interrupt,
-            owner: None,
-        };
-        let store_args = lab.store_args();
-        lab.nodes.iter_mut().for_each(|node| node.store_args.clone_from(&store_args));
-        lab
+        Self { name: name.to_owned(), folder, record, nodes, servers, others, interrupt, owner: None }
     }
 
-    fn set_up(&mut self, options: &LabOptions) -> Result<()> {
-        self.interrupt = options.interrupt.clone();
-        for node in &mut self.nodes {
-            node.interrupt = options.interrupt.clone();
-            node.flanneld_args.clone_from(&options.flanneld_args);
-            node.flanneld_env.clone_from(&options.flanneld_env);
-        }
+    fn set_up(&self, net_conf: &str) -> Result<()> {
         for folder in ["store", "logs", "nodes"] {
             program::make_folder(self.folder.join(folder))?;
         }
-        self.write_record(options)?;
+        program::write_json(self.folder.join("lab.json"), &self.record)?;
         self.boot()?;
         self.wire()?;
-        self.start_store(&options.net_conf)?;
-        if options.flanneld == Flanneld::Started {
-            self.start_flanneld()?;
-            self.add_pods(options.pods_per_node)?;
-        }
-        Ok(())
-    }
-
-    fn write_record(&self, options: &LabOptions) -> Result<()> {
-        let (topology, store) = (self.topology.clone(), self.store.clone());
-        let (flanneld_args, flanneld_env) = (options.flanneld_args.clone(), options.flanneld_env.clone());
-        let record = Record { topology, store, flanneld_args, flanneld_env };
-        program::write_json(self.folder.join("lab.json"), &record)
+        self.start_store(net_conf)
     }
 
     /// The nodes first.
@@ -298,9 +271,9 @@ impl Lab {
     }
 
     fn wire(&self) -> Result<()> {
-        let spine = self.topology.spine().map(|name| self.machine(name)).transpose()?;
+        let spine = self.topology().spine().map(|name| self.machine(name)).transpose()?;
         let spine_pid = spine.map(Machine::require_pid).transpose()?;
-        for rack in &self.topology.racks {
+        for rack in &self.topology().racks {
             self.interrupt.check()?;
             let leaf = self.machine(&rack.leaf)?;
             let mut lines = wiring::rack_lines(rack, leaf.require_pid()?);
@@ -311,7 +284,7 @@ impl Lab {
             leaf.ip_batch(&wiring::leaf_lines(rack, spine_pid))?;
         }
         if let Some(spine) = spine {
-            spine.ip_batch(&wiring::spine_lines(&self.topology))?;
+            spine.ip_batch(&wiring::spine_lines(self.topology()))?;
         }
         self.with_cards().try_for_each(|node| self.interrupt.check().and_then(|()| node.wire()))?;
         // The ends that were switched on last carry at once; these are all the others.

@@ -20,10 +20,15 @@ pub struct Node {
     pub(crate) rack: Rack,
     /// The namespace where the other end of its cable is.
     switch: Arc<Machine>,
-    /// What tells a flanneld which store the lab has.
-    pub(crate) store_args: Vec<String>,
-    pub(crate) flanneld_args: Vec<String>,
-    pub(crate) flanneld_env: Vec<(String, String)>,
+    pub(crate) daemon: Arc<Daemon>,
+}
+
+/// What every flanneld of a lab is told, and what ends the waiting for it.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    /// First those that tell which store the lab has.
+    pub(crate) args: Vec<String>,
+    pub(crate) env: Vec<(String, String)>,
     pub(crate) interrupt: Interrupt,
 }
 
@@ -36,11 +41,15 @@ impl Deref for Node {
 }
 
 impl Node {
-    pub(crate) fn new(machine: Machine, rack: &Rack, spec: &NodeSpec, switch: Arc<Machine>) -> Self {
+    pub(crate) fn new(
+        machine: Machine,
+        rack: &Rack,
+        spec: &NodeSpec,
+        switch: &Arc<Machine>,
+        daemon: &Arc<Daemon>,
+    ) -> Self {
         let (spec, rack) = (spec.clone(), Rack { nodes: Vec::new(), ..rack.clone() });
-        let (store_args, flanneld_args, flanneld_env) = (Vec::new(), Vec::new(), Vec::new());
-        let interrupt = Interrupt::default();
-        Self { machine, spec, rack, switch, store_args, flanneld_args, flanneld_env, interrupt }
+        Self { machine, spec, rack, switch: Arc::clone(switch), daemon: Arc::clone(daemon) }
     }
 
     /// What the topology says of it.
@@ -109,7 +118,7 @@ impl Node {
     fn find_pid(&self) -> Result<u32> {
         let is_first =
             |process: &process::LabProcess| process.machine == self.name() && process.inner_pid == Some(1);
-        self.interrupt.wait_for(&format!("the first process of {}", self.name()), BOOT_LIMIT, || {
+        self.daemon.interrupt.wait_for(&format!("the first process of {}", self.name()), BOOT_LIMIT, || {
             let first = process::processes_of(self.lab()).into_iter().find(is_first);
             first.map(|process| process.pid).ok_or_else(|| "it is not seen".to_owned())
         })

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
+use flannel_plan::family::ByFamily;
+use flannel_plan::subnet_env::previous_subnets;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
@@ -49,8 +51,7 @@ impl Node {
     pub(crate) fn begin_pod(&self, name: &str) -> Result<Pod<'_>> {
         check_name("pod", name, LONGEST_NAME)?;
         self.pod_subnets()?;
-        let there: Vec<String> = self.pods()?.iter().map(|pod| pod.name().to_owned()).collect();
-        self.detach_all_but(&there)?;
+        self.detach_all_but(&self.pod_names()?)?;
         self.run("ip", ["netns", "add", name])?;
         let attachment = self.attach(name).inspect_err(|_| {
             // The first failure is worth telling.
@@ -81,34 +82,39 @@ impl Node {
         paths.into_iter().map(|path| Ok(Pod { node: self, record: record(path)? })).collect()
     }
 
+    fn pod_names(&self) -> Result<Vec<String>> {
+        Ok(self.pods()?.into_iter().map(|pod| pod.record.name).collect())
+    }
+
     /// Keeps the names of the pods over a power failure, as a real node's kubelet is told them again.
     pub(crate) fn remember_pods(&self) -> Result<()> {
-        let names: Vec<_> = self.pods()?.iter().map(|pod| pod.name().to_owned()).collect();
-        program::write(self.own_folder().join("pods"), &names.join("\n"))
+        program::write(self.own_folder().join("pods"), &self.pod_names()?.join("\n"))
     }
 
     /// Starts the pods that a power failure took; those that are there stay.
     pub(crate) fn restore_pods(&self) -> Result<Vec<Pod<'_>>> {
         let names = fs::read_to_string(self.own_folder().join("pods")).unwrap_or_default();
-        let there: Vec<_> = self.pods()?.iter().map(|pod| pod.name().to_owned()).collect();
+        let there = self.pod_names()?;
         let lost = names.lines().filter(|name| !there.iter().any(|known| known == name));
         let restored = lost.map(|name| self.add_pod(name)).collect::<Result<_>>()?;
         let _ = fs::remove_file(self.own_folder().join("pods"));
         Ok(restored)
     }
 
-    /// The node's IPv4 pod subnet, with the gateway's address, as flanneld wrote it.
+    /// The node's IPv4 pod subnet, as flanneld wrote it.
     pub fn pod_subnet(&self) -> Result<IpNet> {
-        let none = || LabError::failed(self.path(SUBNET_FILE).display(), "no FLANNEL_SUBNET");
-        self.pod_subnets()?.first().copied().ok_or_else(none)
+        self.pod_subnets()?.v4.ok_or_else(|| self.no_subnet("no FLANNEL_SUBNET"))
     }
 
-    /// Those of both families, v4 first.
-    fn pod_subnets(&self) -> Result<Vec<IpNet>> {
+    fn pod_subnets(&self) -> Result<ByFamily<IpNet>> {
         self.require_pid()?;
-        let path = self.path(SUBNET_FILE);
-        let text = program::read(&path)?;
-        pod_subnets(&text).map_err(|why| LabError::failed(path.display(), why))
+        let subnets = previous_subnets(&program::read(self.path(SUBNET_FILE))?);
+        let neither = || self.no_subnet("neither FLANNEL_SUBNET nor FLANNEL_IPV6_SUBNET");
+        if subnets.is_empty() { Err(neither()) } else { Ok(subnets) }
+    }
+
+    fn no_subnet(&self, why: &str) -> LabError {
+        LabError::failed(self.path(SUBNET_FILE).display(), why)
     }
 }
 
@@ -161,7 +167,7 @@ impl<'a> Pod<'a> {
     /// Pings until there is an answer: a neighbour that was asked in vain is not asked again for some seconds.
     pub fn wait_ping(&self, to: IpAddr, limit: Duration) -> Result<Duration> {
         let what = format!("an answer from {to} to {}/{}", self.node.name(), self.name());
-        self.node.interrupt.wait_for(&what, limit, || self.ping(to).map_err(|why| why.to_string()))
+        self.node.daemon.interrupt.wait_for(&what, limit, || self.ping(to).map_err(|why| why.to_string()))
     }
 
     /// Waits until packets can come to it from anywhere.
@@ -185,25 +191,6 @@ impl<'a> Pod<'a> {
         program::make_folder(&folder)?;
         program::write_json(folder.join(format!("{}.json", self.name())), &self.record)
     }
-}
-
-fn pod_subnets(text: &str) -> std::result::Result<Vec<IpNet>, String> {
-    let value = |key: &str| {
-        text.lines()
-            .find_map(|line| line.trim().strip_prefix(key)?.strip_prefix('='))
-            .filter(|value| !value.is_empty())
-    };
-    let net = |key: &str| {
-        let parsed =
-            |value: &str| value.parse().map_err(|_| format!("{key}={value} is no address with a length"));
-        value(key).map(parsed).transpose()
-    };
-    let subnets: Vec<_> =
-        [net("FLANNEL_SUBNET")?, net("FLANNEL_IPV6_SUBNET")?].into_iter().flatten().collect();
-    if subnets.is_empty() {
-        return Err("neither FLANNEL_SUBNET nor FLANNEL_IPV6_SUBNET".to_owned());
-    }
-    Ok(subnets)
 }
 
 /// Once, without names, at most a second.
@@ -236,17 +223,6 @@ pub(crate) fn check_name(what: &'static str, name: &str, most: usize) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn subnet_env_gives_the_subnets_of_pods() {
-        let text = "FLANNEL_NETWORK=10.244.0.0/16\nFLANNEL_SUBNET=10.244.1.1/24\nFLANNEL_IPV6_NETWORK=fd00:244::/48\nFLANNEL_IPV6_SUBNET=fd00:244:0:1::1/64\nFLANNEL_MTU=1430\nFLANNEL_IPMASQ=false\n";
-        let subnets = ["10.244.1.1/24", "fd00:244:0:1::1/64"].map(|net| net.parse().unwrap()).to_vec();
-        assert_eq!(pod_subnets(text), Ok(subnets));
-        assert_eq!(
-            pod_subnets("FLANNEL_MTU=1450\n"),
-            Err("neither FLANNEL_SUBNET nor FLANNEL_IPV6_SUBNET".to_owned())
-        );
-    }
 
     #[test]
     fn the_round_trip_is_read_from_what_ping_says() {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::etcd::Etcd;
 use crate::lab::Lab;
 use crate::machine::STORE;
+use crate::topology::NodeSpec;
 use crate::{LabError, Result, kubernetes, program};
 
 /// The most members of an etcd that the lab starts.
@@ -60,6 +61,18 @@ impl Store {
         }
     }
 
+    /// What tells a flanneld to use it, on these servers.
+    pub(crate) fn flanneld_args(&self, servers: &[NodeSpec]) -> Vec<String> {
+        match self {
+            Self::Directory => vec!["--lease-dir".to_owned(), STORE.to_owned()],
+            Self::Etcd { .. } => {
+                let endpoints = servers.iter().map(Etcd::endpoint).collect::<Vec<_>>().join(",");
+                vec!["--etcd-endpoints".to_owned(), endpoints]
+            }
+            Self::Kubernetes { .. } => kubernetes::STORE_ARGS.map(str::to_owned).to_vec(),
+        }
+    }
+
     /// Finds its programs, and refuses what cannot be, before anything is made.
     pub(crate) fn found(self) -> Result<Self> {
         match self {
@@ -107,18 +120,6 @@ impl Lab {
     pub(crate) fn other_store(&self, wanted: &str) -> LabError {
         let (lab, store) = (self.name(), self.store_kind().name());
         LabError::Missing(format!("lab {lab} keeps its leases in {store}, not in {wanted}"))
-    }
-
-    /// What tells a flanneld which store to use.
-    pub(crate) fn store_args(&self) -> Vec<String> {
-        match self.store_kind() {
-            Store::Directory => vec!["--lease-dir".to_owned(), STORE.to_owned()],
-            Store::Etcd { .. } => {
-                let endpoints = self.servers().iter().map(Etcd::endpoint).collect::<Vec<_>>().join(",");
-                vec!["--etcd-endpoints".to_owned(), endpoints]
-            }
-            Store::Kubernetes { .. } => kubernetes::STORE_ARGS.map(str::to_owned).to_vec(),
-        }
     }
 
     /// Starts the store's servers, and waits until they serve this net-conf.

@@ -21,7 +21,7 @@ const MOST_FLAT: usize = 1000;
 const FIRST_HOST: usize = 20;
 
 /// What the last parts of the servers' addresses begin after.
-const FIRST_SERVER: u8 = 10;
+const FIRST_SERVER: usize = 10;
 
 /// A whole lab as data.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,20 +117,12 @@ impl Topology {
         self.racks.iter().flat_map(|rack| &rack.nodes)
     }
 
-    /// A server of the first rack, on which the lease store runs, beside the nodes: `store1` is the first.
-    pub(crate) fn server(&self, number: u8) -> Option<(&Rack, NodeSpec)> {
-        let rack = self.racks.first()?;
-        let host = FIRST_SERVER + number;
-        let address = |gateway: &IpNet| match gateway.network() {
-            IpAddr::V4(base) => {
-                let [a, b, c, d] = base.octets();
-                v4([a, b, c, d.wrapping_add(host)], gateway.prefix_len())
-            }
-            // The digits of the v4 address, as with nodes: .11 and ::11.
-            IpAddr::V6(base) => v6(&format!("{base}{host}"), gateway.prefix_len()),
-        };
-        let addresses = rack.gateways.iter().map(address).collect();
-        Some((rack, NodeSpec { name: format!("store{number}"), addresses }))
+    /// So many servers of the first rack, on which the lease store runs, beside the nodes: `store1` is the first.
+    pub(crate) fn servers(&self, count: usize) -> Vec<NodeSpec> {
+        let gateway = self.racks.first().and_then(|rack| rack.gateways.first());
+        let prefix = gateway.map_or(24, IpNet::prefix_len);
+        let server = |number| NodeSpec::at(0, FIRST_SERVER + number, prefix, format!("store{number}"));
+        (1..=count).map(server).collect()
     }
 
     /// The spine's name, if there is more than one rack to join.
@@ -181,15 +173,15 @@ impl NodeSpec {
     }
 
     fn numbered(index: usize, rack: usize, prefix: u8) -> Self {
-        let (host, net) = (FIRST_HOST + index, rack_octet(rack));
-        Self {
-            name: if index == 0 { "master1".to_owned() } else { format!("worker{index}") },
-            // The v6 host part shows the same digits as the v4 one: .21 and ::21.
-            addresses: vec![
-                v4([net, 0, small(host / 256), small(host % 256)], prefix),
-                v6(&format!("fd00:{net}::{host}"), 64),
-            ],
-        }
+        let name = if index == 0 { "master1".to_owned() } else { format!("worker{index}") };
+        Self::at(rack, FIRST_HOST + index, prefix, name)
+    }
+
+    /// The v6 host part shows the same digits as the v4 one: .21 and ::21.
+    fn at(rack: usize, host: usize, prefix: u8, name: String) -> Self {
+        let net = rack_octet(rack);
+        let v4 = v4([net, 0, small(host / 256), small(host % 256)], prefix);
+        Self { name, addresses: vec![v4, v6(&format!("fd00:{net}::{host}"), 64)] }
     }
 }
 
@@ -281,8 +273,8 @@ mod tests {
     #[test]
     fn servers_are_in_the_first_rack_below_the_nodes() {
         for topology in [Topology::default(), Topology::flat(1).unwrap()] {
-            let (rack, server) = topology.server(2).unwrap();
-            assert_eq!((&*rack.name, &*server.name), ("rack01", "store2"));
+            let server = &topology.servers(2)[1];
+            assert_eq!(server.name, "store2");
             assert_eq!(
                 (server.v4().to_string(), server.v6().to_string()),
                 ("10.0.0.12".into(), "fd00:10::12".into())

@@ -80,7 +80,7 @@ fn a_healthy_node_is_ready_and_nothing_differs() {
 fn a_route_that_is_lost_while_flanneld_hangs_or_is_gone_is_the_only_difference() {
     let lab = settled();
     let (node, subnet) = (lab.node("master1").unwrap(), subnet_of(&lab, "worker1"));
-    node.signal_flanneld(Signal::STOP);
+    node.flanneld().signal(Signal::STOP);
     wait_for("flanneld to stand still", Duration::from_secs(5), || {
         let status = json_of(&ask(node, "status -o json"));
         if status["daemon"]["life"] == "suspended" { Ok(()) } else { Err(status.to_string()) }
@@ -89,7 +89,7 @@ fn a_route_that_is_lost_while_flanneld_hangs_or_is_gone_is_the_only_difference()
     node.ip(&format!("route del {subnet}")).unwrap();
     assert_one_route_is_missing(node, &subnet);
     assert_first_line(node, "master1 is ready, but flanneld is suspended");
-    node.kill_flanneld().unwrap();
+    node.flanneld().stop(Signal::KILL).unwrap();
     assert_one_route_is_missing(node, &subnet);
     assert_first_line(node, "master1 is ready, but flanneld is not running");
     assert_eq!(json_of(&ask(node, "status -o json"))["daemon"]["life"], "not_seen");

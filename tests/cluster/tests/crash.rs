@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use cluster_tests::{Chance, Cluster, Leases, VXLAN_DUAL, ping_all, readyz, vxlan_mac};
-use flannel_lab::Node;
+use flannel_lab::{Node, Signal};
 
 const KILLS: u32 = 200;
 /// So many kills between two starts that may come to their end.
@@ -43,7 +43,7 @@ fn two_hundred_kills_at_any_moment_leave_one_subnet_a_node_and_the_same_hardware
             node.start_flanneld([] as [&str; 0]).unwrap();
             // Not a wait for anything: the moment of death is what is tried.
             thread::sleep(Duration::from_micros(chance.below(LONGEST_LIFE)));
-            node.kill_flanneld().unwrap();
+            node.flanneld().stop(Signal::KILL).unwrap();
             owners(&cluster.leases());
         }
         nodes.iter().for_each(|node| node.start_flanneld([] as [&str; 0]).unwrap());
@@ -52,7 +52,7 @@ fn two_hundred_kills_at_any_moment_leave_one_subnet_a_node_and_the_same_hardware
         assert_eq!(*known.get_or_insert_with(|| now.clone()), now, "round {round}");
         nodes.iter().for_each(|node| assert_eq!(readyz(node).1, ["flanneld is ready"]));
         if round + 1 < KILLS / ROUND {
-            nodes.iter().for_each(|node| node.kill_flanneld().unwrap());
+            nodes.iter().for_each(|node| node.flanneld().stop(Signal::KILL).unwrap());
         }
     }
     nodes.iter().for_each(|node| _ = node.add_pod("pod1").unwrap());

@@ -31,7 +31,7 @@ struct Fight {
 /// Does damage by a command for as long as a fight goes on, while a witness looks. One thread in the node's network
 /// does all of it.
 fn fight(node: &Node, damage: &str, witness: impl FnOnce()) -> Fight {
-    let pid = node.flanneld_pid().unwrap();
+    let pid = node.flanneld().pid().unwrap();
     let (before, start, over) = (cpu_time(pid), Instant::now(), AtomicBool::new(false));
     let (broken, longest_wrong) = thread::scope(|scope| {
         let fighter = scope.spawn(|| node.inside(|| break_until(&over, damage)).unwrap());

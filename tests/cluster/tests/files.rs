@@ -64,7 +64,7 @@ fn pipes_and_devices_in_the_place_of_its_files_hang_nobody_and_are_replaced() {
     let cluster = one_node("odd-files");
     let node = cluster.node("master1");
     for what in ["pipe", "/dev/zero"] {
-        node.stop_flanneld(Signal::TERM).unwrap();
+        node.flanneld().stop(Signal::TERM).unwrap();
         [SUBNET_ENV, STATE, SNAPSHOT].iter().for_each(|path| put(node, path, what));
         let said = status(node);
         assert!(said.contains("not a regular file"), "{said}");
@@ -79,7 +79,7 @@ fn pipes_and_devices_in_the_place_of_its_files_hang_nobody_and_are_replaced() {
 fn a_folder_in_the_place_of_a_report_is_told_once_and_the_report_is_written_when_it_is_gone() {
     let cluster = one_node("folder-for-file");
     let node = cluster.node("master1");
-    node.stop_flanneld(Signal::TERM).unwrap();
+    node.flanneld().stop(Signal::TERM).unwrap();
     [STATE, SNAPSHOT].iter().for_each(|path| put(node, path, "folder"));
     start(node);
     let told = |words: &str| node.log().lines().filter(|line| line.contains(words)).count();
@@ -99,7 +99,7 @@ fn a_folder_in_the_place_of_a_report_is_told_once_and_the_report_is_written_when
 fn a_place_that_lasts_but_is_read_only_is_told_and_given_up_for_run() {
     let cluster = one_node("read-only");
     let node = cluster.node("master1");
-    node.stop_flanneld(Signal::TERM).unwrap();
+    node.flanneld().stop(Signal::TERM).unwrap();
     fs::remove_file(node.path(SNAPSHOT)).unwrap();
     let mount = "mount --bind /var/lib/flannel /var/lib/flannel && mount -o remount,bind,ro /var/lib/flannel";
     node.run("sh", ["-c", mount]).unwrap();

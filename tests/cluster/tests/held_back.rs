@@ -49,7 +49,7 @@ fn says_nothing(node: &Node) {
 /// than a blink, idle, repairing, following peers; also after a restart.
 fn holds_back(cluster: &Cluster, words: &[&str]) {
     let node = cluster.node("master1");
-    let (lease, pid) = (cluster.leases().owned_by("master1"), node.flanneld_pid().unwrap());
+    let (lease, pid) = (cluster.leases().owned_by("master1"), node.flanneld().pid().unwrap());
     says(node, words);
     let (spent, start) = (cpu_time(pid), Instant::now());
     while start.elapsed() < WATCHED {
@@ -192,7 +192,7 @@ fn a_net_conf_that_cannot_be_read_leaves_the_remembered_one_in_force_after_a_res
     let cluster = one_node("held-garbage");
     let node = cluster.node("master1");
     let wired = Picture::of(node);
-    node.stop_flanneld(flannel_lab::Signal::TERM).unwrap();
+    node.flanneld().stop(flannel_lab::Signal::TERM).unwrap();
     cluster.write_net_conf(r#"{"Network":"10.244.0.0/16","Backend":{"Type":"vx"#).unwrap();
     node.start_flanneld([] as [&str; 0]).unwrap();
     is_ready(node);

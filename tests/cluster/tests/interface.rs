@@ -12,7 +12,7 @@ fn one_node(name: &str) -> Cluster {
     let topology = Topology::flat(1).unwrap();
     let started = LabOptions { topology, flanneld: Flanneld::Started, pods_per_node: 1, ..options(VXLAN) };
     let cluster = Cluster::up(name, started);
-    cluster.node(NODE).stop_flanneld(Signal::TERM).unwrap();
+    cluster.node(NODE).flanneld().stop(Signal::TERM).unwrap();
     cluster
 }
 

@@ -99,7 +99,7 @@ fn a_net_conf_that_is_held_back_costs_no_time() {
         if told { Ok(()) } else { Err(format!("{lines:#?}")) }
     });
     thread::sleep(SETTLED);
-    let pid = node.flanneld_pid().unwrap();
+    let pid = node.flanneld().pid().unwrap();
     let (before, start) = (cpu_time(pid), Instant::now());
     thread::sleep(IDLE);
     let (spent, took) = (cpu_time(pid) - before, start.elapsed());

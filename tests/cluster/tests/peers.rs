@@ -65,7 +65,7 @@ fn meanwhile(node: &Node, flanneld: Flanneld, change: impl FnOnce()) {
     match flanneld {
         Flanneld::Runs => change(),
         Flanneld::IsDownMeanwhile => {
-            node.stop_flanneld(Signal::KILL).unwrap();
+            node.flanneld().stop(Signal::KILL).unwrap();
             change();
             node.start_flanneld([] as [&str; 0]).unwrap();
             node.wait_ready(PATIENCE).unwrap();
@@ -162,7 +162,7 @@ fn a_node_that_lost_its_subnet_reaches_the_new_owner_when_its_last_old_pod_is_go
     let (node, leases) = (cluster.node("master1"), cluster.leases());
     let ((old_key, _), old) = (leases.owned_by("master1"), leases.subnet_of("master1"));
     let pod = node.add_pod("old1").unwrap();
-    node.stop_flanneld(Signal::TERM).unwrap();
+    node.flanneld().stop(Signal::TERM).unwrap();
     leases.remove(&old_key);
     leases.write(&PeerLease::vxlan(&old_key, "ghost", "10.0.0.77", MAC));
     node.start_flanneld([] as [&str; 0]).unwrap();

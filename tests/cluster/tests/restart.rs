@@ -15,7 +15,7 @@ const RESTARTS: usize = 8;
 const FEWEST: u64 = 100;
 
 fn restart(node: &Node, signal: Signal) {
-    node.stop_flanneld(signal).unwrap();
+    node.flanneld().stop(signal).unwrap();
     node.start_flanneld([] as [&str; 0]).unwrap();
     node.wait_ready(PATIENCE).unwrap();
     assert_eq!(metrics(node).labelled("flannel_changes_total"), BTreeMap::new(), "{}", node.log());

@@ -51,7 +51,7 @@ fn two_hundred_daemons_that_start_together_get_two_hundred_subnets_and_none_give
     let owners: BTreeSet<_> = leases.iter().filter_map(|(_, value)| value["Owner"].as_str()).collect();
     assert_eq!((subnets.len(), owners.len()), (NODES, NODES));
     for node in cluster.nodes() {
-        assert!(node.flanneld_lives(), "{}", node.log());
+        assert!(node.flanneld().lives(), "{}", node.log());
         wait_until(&format!("{} to know all others", node.name()), || {
             let peers = metrics(node).get("flannel_peers");
             if peers == 199.0 { Ok(()) } else { Err(format!("{peers}")) }

@@ -60,7 +60,7 @@ struct Deaf(Child);
 
 impl Deaf {
     fn make(node: &Node, thread: &str) -> Self {
-        let tasks = format!("/proc/{}/task", node.flanneld_pid().unwrap());
+        let tasks = format!("/proc/{}/task", node.flanneld().pid().unwrap());
         let is_it = |tid: &str| {
             fs::read_to_string(format!("{tasks}/{tid}/comm")).is_ok_and(|name| name.trim() == thread)
         };

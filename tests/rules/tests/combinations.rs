@@ -64,13 +64,13 @@ fn all_hold(program: Program, mode: Mode, backend: &str) {
 fn restart(site: &Site, program: Program, ip_masq: bool) {
     let flag = [format!("--ip-masq={ip_masq}")];
     for node in ["one", "two"].map(|name| site.node(name)) {
-        node.stop_flanneld(Signal::TERM).unwrap();
+        node.flanneld().stop(Signal::TERM).unwrap();
         match program {
             Program::Ours => node.start_flanneld(&flag).unwrap(),
             Program::Go => {
                 // Go leaves its rules behind when it is told to masquerade no more.
                 node.run("nft", ["flush", "ruleset"]).unwrap();
-                node.start_program(&go_flanneld().unwrap(), &flag).unwrap();
+                node.start_as("flanneld", &go_flanneld().unwrap(), &flag).unwrap();
             }
         }
         is_ready(node);

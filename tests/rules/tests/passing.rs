@@ -33,7 +33,7 @@ fn a_restart_with_legacy_iptables_is_not_noticed() {
 fn what_is_lost_or_has_a_wrong_source_is_noticed() {
     let site = Site::up("noticed", Program::Ours, Mode::Nftables);
     let node = site.node("one");
-    node.stop_flanneld(Signal::TERM).unwrap();
+    node.flanneld().stop(Signal::TERM).unwrap();
     let stream = Connections::begin(&site, Family::V4);
     site.load(node, "flush chain ip flannel-ipv4 postrtg");
     site.load(
@@ -67,7 +67,7 @@ fn drop_what_nobody_accepts(site: &Site) {
 }
 
 fn replace(node: &Node, signal: Signal) {
-    node.stop_flanneld(signal).unwrap();
+    node.flanneld().stop(signal).unwrap();
     start(node, Program::Ours);
     is_ready(node);
 }
@@ -81,13 +81,13 @@ fn a_switch_of_modes_is_not_noticed_and_leaves_nothing_behind() {
         stream.wait_more(AFTER);
     }
     // The same between two runs of the daemon.
-    node.stop_flanneld(Signal::TERM).unwrap();
+    node.flanneld().stop(Signal::TERM).unwrap();
     site.cluster().write_net_conf(&Mode::Nftables.net_conf()).unwrap();
     start(node, Program::Ours);
     wait_kept_in(node, Mode::Nftables);
     stream.wait_more(AFTER);
     assert_unnoticed(&stream.end(&site));
-    node.stop_flanneld(Signal::TERM).unwrap();
+    node.flanneld().stop(Signal::TERM).unwrap();
     let off = ["--ip-masq=false", "--iptables-forward-rules=false", "--vxlan-notrack=false"];
     node.start_flanneld(off).unwrap();
     wait_until("no rule of flannel to be left", || match of_flannel(node) {

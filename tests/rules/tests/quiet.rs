@@ -46,7 +46,7 @@ fn stays_alone(mode: Mode, damage: &str, programs: Programs) {
     cluster.start(&["master1"]);
     let node = cluster.node("master1");
     let mut peers = made_up_peers(&cluster).into_iter();
-    let pid = node.flanneld_pid().unwrap();
+    let pid = node.flanneld().pid().unwrap();
     // The first looks may run programs: until one has passed that ran none.
     wait_until("a look without a program", || {
         let before = faults_of_children(pid);

@@ -141,7 +141,7 @@ fn fight(mode: Mode, damage: &str, table: &str) {
     let (cluster, _folder) = node_in(mode);
     let (node, over) = (cluster.node("master1"), AtomicBool::new(false));
     let whole = listing(node);
-    let (pid, start) = (node.flanneld_pid().unwrap(), Instant::now());
+    let (pid, start) = (node.flanneld().pid().unwrap(), Instant::now());
     let before = cpu_time(pid);
     thread::scope(|scope| {
         scope.spawn(|| {

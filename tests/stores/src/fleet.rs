@@ -191,7 +191,7 @@ pub fn start(node: &Node, program: Program) {
     let none = [""; 0];
     match program {
         Program::Ours => node.start_flanneld(none).unwrap(),
-        Program::Go => node.start_program(&go_flanneld().unwrap(), none).unwrap(),
+        Program::Go => node.start_as("flanneld", &go_flanneld().unwrap(), none).unwrap(),
     }
 }
 

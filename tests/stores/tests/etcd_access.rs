@@ -125,7 +125,7 @@ fn an_expired_certificate_is_named_and_its_successor_is_read() {
     for node in fleet.nodes() {
         wait_until("the trouble to be named", || {
             let log = node.log();
-            if log.contains("ertificate") && node.flanneld_lives() { Ok(()) } else { Err(log) }
+            if log.contains("ertificate") && node.flanneld().lives() { Ok(()) } else { Err(log) }
         });
     }
     authority.issue("client", "127.0.0.1", Life::Good);

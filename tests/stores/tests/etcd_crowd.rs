@@ -34,7 +34,7 @@ fn two_hundred_daemons_that_start_together_get_two_hundred_subnets() {
         }
     });
     tell(format!("all are started after {:?}", start.elapsed()));
-    let daemons: Vec<_> = fleet.nodes().iter().filter_map(Node::flanneld_pid).collect();
+    let daemons: Vec<_> = fleet.nodes().iter().filter_map(|node| node.flanneld().pid()).collect();
     let signal_all = |signal| daemons.iter().for_each(|daemon| send(*daemon, signal));
     signal_all(Signal::STOP);
     gate.open();
@@ -49,7 +49,7 @@ fn two_hundred_daemons_that_start_together_get_two_hundred_subnets() {
     let knows_all = |node: &Node| metrics(node).get("flannel_peers") == 199.0;
     time_to("all to know each other", LONG, || fleet.nodes().iter().all(knows_all));
     tell(format!("all know each other after {:?}", start.elapsed()));
-    assert!(fleet.nodes().iter().all(Node::flanneld_lives), "none gave up");
+    assert!(fleet.nodes().iter().all(|node| node.flanneld().lives()), "none gave up");
     let (from, to) =
         (fleet.node("master1").add_pod("pod1").unwrap(), fleet.node("worker199").add_pod("pod1").unwrap());
     from.wait_ping(to.address(), LONG).unwrap();

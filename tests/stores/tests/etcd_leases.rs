@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use cluster_tests::{VXLAN, is_ready, readyz, wait_until};
-use flannel_lab::{Entry, Etcd, Node, Signal};
+use flannel_lab::{Entry, Etcd, Signal};
 use store_tests::{Calm, Fleet, GoLease, scenarios, tell, time_to};
 
 scenarios! {
@@ -44,14 +44,14 @@ fn a_lease_that_is_deleted_or_revoked_is_claimed_again_with_the_same_subnet() {
     // Who hears that it is gone may believe it until it is back; nobody else is touched.
     let subnet = before.key.split('.').take(3).collect::<Vec<_>>().join(".") + ".";
     calm.held_but(&[&subnet, &store_tests::vtep(&before)]);
-    assert!(fleet.nodes().iter().all(Node::flanneld_lives));
+    assert!(fleet.nodes().iter().all(|node| node.flanneld().lives()));
 }
 
 fn a_lease_that_ended_while_flanneld_was_stopped_is_claimed_again() {
     let fleet = Fleet::etcd("etcd-ended", 3, 1, VXLAN).running();
     let (etcd, node) = (fleet.etcd().unwrap(), fleet.node("worker2"));
     let before = fleet.etcd_lease(node);
-    node.stop_flanneld(Signal::TERM).unwrap();
+    node.flanneld().stop(Signal::TERM).unwrap();
     etcd.revoke(before.lease).unwrap();
     let subnet = fleet.node("master1");
     let route = format!("route show {}", before.key.replace('-', "/"));
@@ -72,11 +72,11 @@ fn a_subnet_that_another_node_took_is_left_to_it_and_the_node_says_so() {
     let (etcd, node) = (fleet.etcd().unwrap(), fleet.node("worker1"));
     let before = fleet.etcd_lease(node);
     let pod = node.pods().unwrap().remove(0).address();
-    node.signal_flanneld(Signal::STOP);
+    node.flanneld().signal(Signal::STOP);
     let taker = GoLease::vxlan(&before.key, "10.0.0.99", "02:00:00:00:00:99");
     etcd.delete(&path(&before)).unwrap();
     etcd.put(&taker.path(), &taker.value).unwrap();
-    node.signal_flanneld(Signal::CONT);
+    node.flanneld().signal(Signal::CONT);
     wait_until("worker1 to have a lease of its own again", || {
         let own = etcd.leases().unwrap().into_iter().find(|lease| lease.value.contains("\"10.0.0.21\""));
         own.map(drop).ok_or_else(|| node.log())
@@ -90,7 +90,7 @@ fn a_subnet_that_another_node_took_is_left_to_it_and_the_node_says_so() {
         log if log.contains(&before.key) => Ok(()),
         log => Err(log),
     });
-    assert!(node.flanneld_lives());
+    assert!(node.flanneld().lives());
     assert_eq!(node.pods().unwrap().remove(0).address(), pod, "pods stay");
     tell(format!("readyz: {:?}", readyz(node)));
 }
@@ -154,7 +154,7 @@ fn a_node_alone_has_its_lease_as_go_writes_it_and_keeps_it() {
     let fleet = Fleet::etcd("etcd-alone", 1, 1, VXLAN);
     let (etcd, node) = (fleet.etcd().unwrap(), fleet.node("master1"));
     let restart = || {
-        node.stop_flanneld(Signal::KILL).unwrap();
+        node.flanneld().stop(Signal::KILL).unwrap();
         node.start_flanneld([""; 0]).unwrap();
         is_ready(node);
         fleet.etcd_lease(node)

@@ -130,13 +130,13 @@ fn a_node_without_a_subnet_waits_and_says_why() {
         let state = fs::read_to_string(node.path("/run/flannel/state.json")).unwrap_or_default();
         if state.contains("podCIDR") { Ok(()) } else { Err(state) }
     });
-    assert!(node.flanneld_lives(), "it waits");
+    assert!(node.flanneld().lives(), "it waits");
     kubernetes.start_controllers(VXLAN).unwrap();
     kubernetes.wait_pod_subnet("master1").unwrap();
     let took = time_to("the node to be ready", LONG, || node.readiness().is_ok());
     tell(format!("ready {took:?} after it got a subnet"));
     node.add_pod("pod1").unwrap();
-    node.stop_flanneld(Signal::TERM).unwrap();
+    node.flanneld().stop(Signal::TERM).unwrap();
 }
 
 fn status_shows_the_address_that_the_store_holds() {

@@ -66,7 +66,7 @@ fn network_unavailable_is_never_told_from_memory_alone() {
     let fleet = Fleet::kubernetes("kube-memory", 2, VXLAN).running();
     let (kubernetes, node) = (fleet.kubernetes().unwrap(), fleet.node("worker1"));
     wait_remembered(node, &["master1"]);
-    node.stop_flanneld(Signal::TERM).unwrap();
+    node.flanneld().stop(Signal::TERM).unwrap();
     // As a cloud's controller does with a node that joins.
     let unavailable = json!({"type": "NetworkUnavailable", "status": "True", "reason": "NoRouteCreated"});
     kubernetes

@@ -116,7 +116,7 @@ fn replace(fleet: &Fleet, node: &Node, program: Program) {
     let pod = |node: &Node| node.pods().unwrap().remove(0).address();
     let bystanders = PingFlood::begin(&others[0].pods().unwrap()[0], pod(others[2]));
     let through = PingFlood::begin(&others[0].pods().unwrap()[0], pod(node));
-    node.stop_flanneld(Signal::TERM).unwrap();
+    node.flanneld().stop(Signal::TERM).unwrap();
     start(node, program);
     is_ready(node);
     fleet.wait_all_reach();

@@ -42,7 +42,7 @@ fn move_all(fleet: &Fleet, store: &[&str]) {
     let flood = PingFlood::begin(&pods[0], pods[2].address());
     let before: Vec<_> = fleet.nodes().iter().map(|node| node.pod_subnet().unwrap()).collect();
     for node in fleet.nodes() {
-        node.stop_flanneld(Signal::TERM).unwrap();
+        node.flanneld().stop(Signal::TERM).unwrap();
         node.start_on_store(store).unwrap();
         is_ready(node);
     }

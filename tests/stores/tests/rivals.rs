@@ -107,7 +107,7 @@ fn of_two_nodes_of_one_address_the_first_stays_ready_and_the_second_says_why_not
     assert!(readyz(first).1.iter().any(|line| line.contains("another flanneld")), "{:?}", readyz(first));
     assert_eq!(metrics(first).get("flannel_lease_corrections_total"), 1.0);
     // The way out that it names.
-    second.stop_flanneld(Signal::TERM).unwrap();
+    second.flanneld().stop(Signal::TERM).unwrap();
     second.start_flanneld(["--public-ip", "10.0.2.16"]).unwrap();
     is_ready(second);
     assert!(answers_ready(first));
@@ -138,12 +138,12 @@ fn a_holder_that_was_away_gets_its_lease_back_from_whoever_took_it() {
     is_ready(first);
     let lease = || fleet.etcd().unwrap().leases().unwrap().remove(0);
     let before = lease();
-    first.signal_flanneld(Signal::STOP);
+    first.flanneld().signal(Signal::STOP);
     second.start_flanneld(SHARED).unwrap();
     is_ready(second);
     let taken = lease();
     assert!(taken.key == before.key && taken.lease != before.lease, "{before:?} {taken:?}");
-    first.signal_flanneld(Signal::CONT);
+    first.flanneld().signal(Signal::CONT);
     wait_refused(second);
     wait_for("the first to hold its lease", LONG, || {
         let now = lease();
@@ -212,7 +212,7 @@ fn two_daemons_of_one_name_write_ever_more_rarely_and_neither_is_ready() {
         assert_eq!(metrics(node).get("flannel_rivals"), 1.0);
     }
     // Peace makes the one that is left ready, with its own address.
-    nodes[1].stop_flanneld(Signal::TERM).unwrap();
+    nodes[1].flanneld().stop(Signal::TERM).unwrap();
     wait_for("the other to be ready", LONG * 3, || {
         if answers_ready(nodes[0]) { Ok(()) } else { Err(nodes[0].log()) }
     })
@@ -252,7 +252,7 @@ fn of_two_daemons_of_one_kubernetes_node_the_first_stays_and_the_second_says_why
     assert!(readyz(first).1.iter().any(|line| line.contains("another flanneld")), "{:?}", readyz(first));
     assert_eq!(announced(), "10.0.0.20", "the correction stands");
     // Whoever is left is the node, and nothing of the other stays.
-    first.stop_flanneld(Signal::TERM).unwrap();
+    first.flanneld().stop(Signal::TERM).unwrap();
     second.restart_flanneld().unwrap();
     is_ready(second);
     assert_eq!(announced(), "10.0.0.21");

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use flannel_lab::{Fault, Lab};
+use flannel_lab::{Fault, Lab, Node};
 use flannel_plan::report::NodeReport;
 
 use super::overlay::first_pod;
@@ -29,9 +29,9 @@ const FAULTS: [(Fault, &str); 4] = [
 pub fn faults(stage: &mut Stage<'_>, lab: &Lab) -> anyhow::Result<()> {
     stage.scene("Breaking it on purpose")?;
     stage.say(
-        "The kernel tells flanneld of every change. It looks at everything, compares it with what should be,",
+        "The kernel tells flanneld of every change. It looks at everything, compares it with what should be,\n\
+         and changes only what differs. Watch worker1:",
     )?;
-    stage.say("and changes only what differs. Watch worker1:")?;
     let (from, to) = (first_pod(lab.node("worker1")?)?, first_pod(lab.node("worker3")?)?.address());
     for (fault, harm) in FAULTS {
         stage.interrupt.check()?;
@@ -72,9 +72,9 @@ fn witness(stage: &mut Stage<'_>, lab: &Lab) -> anyhow::Result<()> {
 pub fn restart(stage: &mut Stage<'_>, lab: &Lab) -> anyhow::Result<()> {
     stage.scene("Restarting flanneld under traffic")?;
     stage.say(
-        "Packets are the kernel's business. flanneld leaves everything in place when it stops, and finds it",
+        "Packets are the kernel's business. flanneld leaves everything in place when it stops, and finds it\n\
+         in place when it starts again.",
     )?;
-    stage.say("in place when it starts again.")?;
     let worker1 = lab.node("worker1")?;
     let (from, to) = (first_pod(worker1)?, first_pod(lab.node("worker3")?)?.address().to_string());
     let mut ping = from.command("ping", ["-q", "-n", "-i", PING_SECONDS, "-c", PINGS, "-W", "1", &to]);
@@ -94,16 +94,22 @@ pub fn restart(stage: &mut Stage<'_>, lab: &Lab) -> anyhow::Result<()> {
 pub fn reboot(stage: &mut Stage<'_>, lab: &Lab) -> anyhow::Result<()> {
     stage.scene("Power failure")?;
     let worker3 = lab.node("worker3")?;
-    let (from, before) = (first_pod(lab.node("worker1")?)?, worker3.pod_subnet()?);
+    let (from, before) = (first_pod(lab.node("worker1")?)?, bridge(worker3)?);
     let start = Instant::now();
     lab.break_node("worker3", Fault::Power, None)?;
     stage.bad("  ✗ worker3 is off: its kernel state, its /run and its pods are gone; its disk and its lease are not")?;
     lab.heal("worker3", LIMIT)?;
-    let (after, to) = (worker3.pod_subnet()?, first_pod(worker3)?.address());
+    let (after, to) = (bridge(worker3)?, first_pod(worker3)?.address());
     from.wait_ping(to, LIMIT)?;
     let seconds = start.elapsed().as_secs_f64();
     stage.good(&format!(
         "  ✓ {seconds:.1} s later it is back with {after} (before: {before}), and its pod answers at {to}"
     ))?;
     Ok(())
+}
+
+/// The subnet of a node's pods, with the address of its bridge.
+fn bridge(node: &Node) -> anyhow::Result<String> {
+    let subnet = node.pod_subnet()?;
+    Ok(format!("{}/{}", subnet.hosts().next().unwrap_or(subnet.addr()), subnet.prefix_len()))
 }
