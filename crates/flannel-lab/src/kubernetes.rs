@@ -128,14 +128,13 @@ impl<'a> Kubernetes<'a> {
 
     /// Starts the controller that gives nodes their pod subnets.
     pub fn start_controllers(&self, net_conf: &str) -> Result<()> {
-        let plan = objects::PodNetworks::of(net_conf)?;
         let words = [
             self.program(CONTROLLERS),
             format!("--kubeconfig={} --leader-elect=false", self.file("admin.kubeconfig")),
             "--controllers=node-ipam-controller --allocate-node-cidrs=true --bind-address=127.0.0.1"
                 .to_owned(),
-            format!("--cluster-cidr={} --service-cluster-ip-range={SERVICES}", plan.networks()),
-            plan.lengths(),
+            format!("--service-cluster-ip-range={SERVICES}"),
+            objects::pod_subnet_flags(net_conf)?,
         ];
         self.start(CONTROLLERS, &words)
     }

@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use ipnet::IpNet;
+use flannel_plan::config::NetworkConfig;
+use flannel_plan::family::Family;
 use serde_json::{Value, json};
 
 use super::Kubernetes;
@@ -14,43 +15,22 @@ pub(super) const NAMESPACE: &str = "kube-flannel";
 /// Whose rights its daemons have.
 pub(super) const ACCOUNT: &str = "flannel";
 
-/// The parts of a net-conf that pod subnets are cut from.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct PodNetworks(Vec<(IpNet, u8)>);
-
-impl PodNetworks {
-    /// Reads the keys that Kubernetes must agree with; flanneld judges the rest.
-    pub(super) fn of(net_conf: &str) -> Result<Self> {
-        let wrong = |why: String| LabError::failed("net-conf.json", why);
-        let text: Value = serde_json::from_str(net_conf).map_err(|why| wrong(why.to_string()))?;
-        let part = |network: &str, length: &str, usual: u8| {
-            let network = text[network].as_str()?.parse().ok()?;
-            let length = text[length].as_u64().and_then(|length| u8::try_from(length).ok());
-            Some((network, length.unwrap_or(usual)))
+/// What tells the controller which pod subnets to give out, so that flanneld's net-conf agrees.
+pub(super) fn pod_subnet_flags(net_conf: &str) -> Result<String> {
+    let config = NetworkConfig::parse(net_conf).map_err(|why| LabError::failed("net-conf.json", why))?;
+    let networks: Vec<_> = config.networks.iter().collect();
+    let cidrs: Vec<_> = networks.iter().map(|(_, pods)| pods.network.to_string()).collect();
+    let mut flags = format!("--cluster-cidr={}", cidrs.join(","));
+    for (family, pods) in &networks {
+        // With one family the flag has another name.
+        let suffix = match (networks.len(), family) {
+            (1, _) => "",
+            (_, Family::V4) => "-ipv4",
+            (_, Family::V6) => "-ipv6",
         };
-        let v6 = text["EnableIPv6"].as_bool().unwrap_or_default();
-        let v6 = v6.then(|| part("IPv6Network", "IPv6SubnetLen", 64)).flatten();
-        let networks: Vec<_> = part("Network", "SubnetLen", 24).into_iter().chain(v6).collect();
-        if networks.is_empty() {
-            return Err(wrong("neither Network nor IPv6Network".to_owned()));
-        }
-        Ok(Self(networks))
+        flags += &format!(" --node-cidr-mask-size{suffix}={}", pods.subnet_len);
     }
-
-    /// For `--cluster-cidr`.
-    pub(super) fn networks(&self) -> String {
-        self.0.iter().map(|(network, _)| network.to_string()).collect::<Vec<_>>().join(",")
-    }
-
-    /// The flags of the lengths: with one family it has another name.
-    pub(super) fn lengths(&self) -> String {
-        let flag = |(network, length): &(IpNet, u8)| match (self.0.len(), network) {
-            (1, _) => format!("--node-cidr-mask-size={length}"),
-            (_, IpNet::V4(_)) => format!("--node-cidr-mask-size-ipv4={length}"),
-            (_, IpNet::V6(_)) => format!("--node-cidr-mask-size-ipv6={length}"),
-        };
-        self.0.iter().map(flag).collect::<Vec<_>>().join(" ")
-    }
+    Ok(flags)
 }
 
 impl Kubernetes<'_> {
@@ -115,20 +95,17 @@ mod tests {
 
     #[test]
     fn pod_subnets_are_cut_as_the_net_conf_says() {
-        let plan = |text: &str| PodNetworks::of(text).map(|plan| (plan.networks(), plan.lengths())).unwrap();
         assert_eq!(
-            plan(&Backend::Vxlan.net_conf(Families::V4)),
-            ("10.244.0.0/16".into(), "--node-cidr-mask-size=24".into())
+            pod_subnet_flags(&Backend::Vxlan.net_conf(Families::V4)).unwrap(),
+            "--cluster-cidr=10.244.0.0/16 --node-cidr-mask-size=24"
         );
         assert_eq!(
-            plan(
+            pod_subnet_flags(
                 r#"{"Network":"10.9.0.0/16","SubnetLen":26,"EnableIPv6":true,"IPv6Network":"fd00:244::/48"}"#
-            ),
-            (
-                "10.9.0.0/16,fd00:244::/48".into(),
-                "--node-cidr-mask-size-ipv4=26 --node-cidr-mask-size-ipv6=64".into()
             )
+            .unwrap(),
+            "--cluster-cidr=10.9.0.0/16,fd00:244::/48 --node-cidr-mask-size-ipv4=26 --node-cidr-mask-size-ipv6=64"
         );
-        assert!(PodNetworks::of("{}").is_err() && PodNetworks::of("").is_err());
+        assert!(pod_subnet_flags("{}").is_err() && pod_subnet_flags("").is_err());
     }
 }

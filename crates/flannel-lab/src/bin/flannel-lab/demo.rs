@@ -23,10 +23,10 @@ pub fn run(interrupt: &Interrupt, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut stage = Stage::new(out, interrupt);
     stage.scene("The cluster")?;
     stage.say(
-        "Four nodes in two racks. Each is a process with a network, files and processes of its own; cables,",
+        "Four nodes in two racks. Each is a process with a network, files and processes of its own; cables,\n\
+         switches and routers are real Linux ones. Nodes of one rack share an Ethernet; between racks, routers\n\
+         know the nodes but no pods. Flannel's task: every pod reaches every pod.\n",
     )?;
-    stage.say("switches and routers are real Linux ones. Nodes of one rack share an Ethernet; between racks, routers")?;
-    stage.say("know the nodes but no pods. Flannel's task: every pod reaches every pod.\n")?;
     stage.say(&draw::picture(&Topology::default()))?;
     let names = [vxlan(&mut stage)?, direct_routing(&mut stage)?, host_gw(&mut stage)?];
     farewell(&mut stage, &names, start.elapsed())

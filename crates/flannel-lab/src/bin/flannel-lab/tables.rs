@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use comfy_table::{Cell, Table, presets};
 use flannel_lab::{Lab, LabError, Node, Pod};
+use flannel_plan::lease::Lease;
 
-use crate::leases::{LabLease, leases_of};
+use crate::leases::{leases_of, public_shown, subnets_shown, vtep};
 use flannel_screen::{Ink, Screen, cell};
 
 /// A table with borders.
@@ -23,11 +24,11 @@ fn bordered<T: ToString>(header: impl IntoIterator<Item = T>) -> Table {
 /// Every node with its state, its lease and its pods.
 pub fn status(lab: &Lab) -> anyhow::Result<Table> {
     let leases: BTreeMap<_, _> =
-        leases_of(lab)?.into_iter().map(|lease| (lease.node.clone(), lease)).collect();
+        leases_of(lab)?.into_iter().map(|lease| (lease.owner.clone(), lease)).collect();
     let mut table = bordered(["node", "rack", "address", "pid", "flanneld", "pod subnet", "pods"]);
     for node in lab.nodes() {
         let pid = node.pid().map_or_else(|| cell(Ink::Bad, "off"), Cell::new);
-        let subnets = leases.get(node.name()).map_or_else(|| "no lease".to_owned(), LabLease::subnets_shown);
+        let subnets = leases.get(node.name()).map_or_else(|| "no lease".to_owned(), subnets_shown);
         let names = [node.name(), node.rack(), &node.v4().to_string()].map(Cell::new);
         let facts = [pid, readiness(node), Cell::new(subnets), Cell::new(pods_of(node))];
         table.add_row(names.into_iter().chain(facts));
@@ -50,11 +51,11 @@ fn pods_of(node: &Node) -> String {
 }
 
 /// Who holds which subnet, and how it is reached.
-pub fn leases(leases: &[LabLease]) -> Table {
+pub fn leases(leases: &[Lease]) -> Table {
     let mut table = bordered(["node", "reached at", "pod subnet", "MAC of its tunnel"]);
     for lease in leases {
-        let vtep = lease.vtep.map_or_else(|| "none".to_owned(), |mac| mac.to_string());
-        table.add_row([&lease.node, &lease.public, &lease.subnets_shown(), &vtep]);
+        let vtep = vtep(lease).map_or_else(|| "none".to_owned(), |mac| mac.to_string());
+        table.add_row([&lease.owner, &public_shown(lease), &subnets_shown(lease), &vtep]);
     }
     table
 }

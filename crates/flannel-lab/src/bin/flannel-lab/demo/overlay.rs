@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use flannel_lab::{Lab, LabError, Node, Pod};
+use flannel_plan::lease::Lease;
 
 use super::stage::Stage;
-use crate::leases::LabLease;
+use crate::leases::{public_shown, subnets_shown};
 use crate::tables;
 use flannel_screen::Ink;
 
@@ -13,25 +14,26 @@ use flannel_screen::Ink;
 pub const PING_LIMIT: Duration = Duration::from_secs(30);
 
 /// Shows who got which subnet.
-pub fn leases(stage: &mut Stage<'_>, leases: &[LabLease]) -> anyhow::Result<()> {
+pub fn leases(stage: &mut Stage<'_>, leases: &[Lease]) -> anyhow::Result<()> {
     stage.scene("Leases: every node gets a piece of the pod network")?;
-    stage.say("The cluster's pods live in 10.244.0.0/16. Each flanneld takes a free /24 of it for its node, writes it")?;
-    stage.say("into the lease store together with the way to reach it, and reads those of all others.")?;
-    let table = tables::leases(leases);
-    Ok(stage.say(&table.to_string())?)
+    stage.say(
+        "The cluster's pods live in 10.244.0.0/16. Each flanneld takes a free /24 of it for its node, writes it\n\
+         into the lease store together with the way to reach it, and reads those of all others.",
+    )?;
+    Ok(stage.say(&tables::leases(leases).to_string())?)
 }
 
 /// Shows what flannel made in each kernel, and how a packet uses it.
-pub fn kernels(stage: &mut Stage<'_>, lab: &Lab, leases: &[LabLease]) -> anyhow::Result<()> {
+pub fn kernels(stage: &mut Stage<'_>, lab: &Lab, leases: &[Lease]) -> anyhow::Result<()> {
     stage.scene("Kernels: what flanneld made of the leases")?;
-    let far = leases.iter().find(|lease| lease.node == "worker3");
+    let far = leases.iter().find(|lease| lease.owner == "worker3");
     let (subnet, public) =
-        far.map_or_else(Default::default, |lease| (lease.subnets_shown(), lease.public.clone()));
-    stage.say(&format!("How worker1 finds a pod of worker3 ({subnet}), in three look-ups:"))?;
-    stage.say("  route      the subnet is behind a gateway on flannel.1, the node's end of the tunnel")?;
-    stage.say("  neighbour  that gateway has this MAC: nobody needs to ask by broadcast")?;
+        far.map_or_else(Default::default, |lease| (subnets_shown(lease), public_shown(lease)));
     stage.say(&format!(
-        "  fdb        that MAC is at this node, {public}: wrap the frame in UDP and send it there"
+        "How worker1 finds a pod of worker3 ({subnet}), in three look-ups:\n  \
+           route      the subnet is behind a gateway on flannel.1, the node's end of the tunnel\n  \
+           neighbour  that gateway has this MAC: nobody needs to ask by broadcast\n  \
+           fdb        that MAC is at this node, {public}: wrap the frame in UDP and send it there"
     ))?;
     for node in lab.nodes() {
         stage.say(&format!("\n{}", stage.paint(Ink::Key, node.name())))?;

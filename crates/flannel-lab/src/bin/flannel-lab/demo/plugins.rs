@@ -19,11 +19,11 @@ pub fn show_add(stage: &mut Stage<'_>, lab: &Lab) -> anyhow::Result<()> {
     for plugin in &network.plugins {
         stage.say(&format!("  {}", Value::Object(plugin.config.clone())))?;
     }
-    stage.say("\nflannel reads the node's subnet and MTU, which flanneld wrote to /run/flannel/subnet.env, and hands")?;
     stage.say(
-        "them on: host-local picks a free address, bridge lays a cable from the pod to cni0. portmap opens",
+        "\nflannel reads the node's subnet and MTU, which flanneld wrote to /run/flannel/subnet.env, and hands\n\
+         them on: host-local picks a free address, bridge lays a cable from the pod to cni0. portmap opens\n\
+         host ports where a pod wants some.",
     )?;
-    stage.say("host ports where a pod wants some.")?;
     let pod = worker1.add_pod("pod2")?;
     stage.say(&format!("\nADD {} on worker1 is answered with:", stage.paint(Ink::Key, pod.name())))?;
     for line in answer(worker1, pod.name())? {

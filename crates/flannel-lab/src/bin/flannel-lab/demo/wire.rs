@@ -11,7 +11,7 @@ use flannel_screen::Ink;
 
 use super::overlay::{PING_LIMIT, first_pod};
 use super::stage::Stage;
-use crate::leases::{LabLease, leases_of};
+use crate::leases::{leases_of, vtep};
 
 /// Lets worker1's pod ping a pod of another node and shows the packet between them.
 pub fn show_ping(stage: &mut Stage<'_>, lab: &Lab, to: &str) -> anyhow::Result<()> {
@@ -22,7 +22,7 @@ pub fn show_ping(stage: &mut Stage<'_>, lab: &Lab, to: &str) -> anyhow::Result<(
     let frame = capture.frame()?;
     let layers = decode(&frame)?;
     stage.say(&format!("\nworker1 → {to}, caught on worker1's cable, {} bytes:", frame.len()))?;
-    let names = Names::of(lab, &leases_of(lab)?)?;
+    let names = Names::of(lab)?;
     for line in explain(&layers, &names) {
         let edge = if line.is_outer { stage.paint(Ink::Key, "┃ outer") } else { "│ pod's".to_owned() };
         stage.say(&format!("  {edge}  {:8}  {:41}  {}", line.kind, line.fields, line.words))?;
@@ -58,7 +58,7 @@ struct Names {
 
 impl Names {
     /// The names of all that can be seen on the wires of a lab.
-    fn of(lab: &Lab, leases: &[LabLease]) -> anyhow::Result<Self> {
+    fn of(lab: &Lab) -> anyhow::Result<Self> {
         let mut names = Self::default();
         for rack in &lab.topology().racks {
             names.cards.insert(rack.gateway_mac(), format!("router {}", rack.leaf));
@@ -67,8 +67,8 @@ impl Names {
                 names.hosts.insert(node.v4(), node.name.clone());
             }
         }
-        for lease in leases {
-            names.cards.extend(lease.vtep.map(|mac| (mac, format!("flannel.1 of {}", lease.node))));
+        for lease in leases_of(lab)? {
+            names.cards.extend(vtep(&lease).map(|mac| (mac, format!("flannel.1 of {}", lease.owner))));
         }
         for pod in lab.pods()? {
             names
@@ -100,15 +100,19 @@ struct HeaderShown {
 
 /// A packet in words, outermost header first.
 fn explain(layers: &[Layer], names: &Names) -> Vec<HeaderShown> {
-    let tunnel = layers.iter().position(|layer| matches!(layer, Layer::Vxlan { .. }));
-    let outer = tunnel.map_or(0, |index| index + 1);
+    let outer = outer(layers).len();
     layers.iter().enumerate().map(|(index, layer)| line(layer, index < outer, names)).collect()
 }
 
 /// The bytes that the tunnel adds to each packet.
 fn overhead(layers: &[Layer]) -> usize {
+    outer(layers).iter().map(Layer::size).sum()
+}
+
+/// The headers of the tunnel.
+fn outer(layers: &[Layer]) -> &[Layer] {
     let tunnel = layers.iter().position(|layer| matches!(layer, Layer::Vxlan { .. }));
-    tunnel.map_or(0, |index| layers.iter().take(index + 1).map(Layer::size).sum())
+    tunnel.map_or(&[], |index| &layers[..=index])
 }
 
 fn line(layer: &Layer, is_outer: bool, names: &Names) -> HeaderShown {
