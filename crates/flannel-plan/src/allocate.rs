@@ -16,7 +16,6 @@ pub struct SubnetClaim<'a> {
     pub kept: &'a [ByFamily<IpNet>],
     /// Those it had, the best first: it gets them again if they fit and are free.
     pub previous: &'a [ByFamily<IpNet>],
-    /// Those of others.
     pub taken: &'a [IpNet],
     /// From the subnet of which number on a free one is looked for, counted round and round: nodes that start together
     /// rarely want the same if that is random, and both families of one node begin at the same place.

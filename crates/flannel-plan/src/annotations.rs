@@ -67,13 +67,10 @@ impl fmt::Display for AnnotationPrefix {
 /// An annotation of a node that cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum AnnotationError {
-    /// It should be an address.
     #[error("annotation {key} is \"{}\", expected an {family} address", quoted(.value))]
     Address { key: String, value: String, family: Family },
-    /// It should name a backend.
     #[error("annotation {key} is \"{}\", expected the name of a backend", quoted(.value))]
     Backend { key: String, value: String },
-    /// It should be JSON that can be kept.
     #[error("annotation {key} is \"{}\", expected what a backend says of itself in JSON: {source}", quoted(.value))]
     Data { key: String, value: String, source: BackendDataError },
 }

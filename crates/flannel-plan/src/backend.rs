@@ -41,7 +41,6 @@ pub enum Backend {
 /// Why a node cannot take part.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendError {
-    /// The configured backend does not exist here.
     #[error("backend {0} comes with a later version: {USE_ANOTHER}")]
     Missing(String),
     /// Routes cannot lead to an address behind a translation.
@@ -49,13 +48,11 @@ pub enum BackendError {
         "host-gw needs a public address that is the interface's own: {public} is not {own} of {link}; {USE_OWN_ADDRESS}"
     )]
     BehindNat { public: IpAddr, own: IpAddr, link: LinkName },
-    /// The tunnel device would be too small to carry IP.
     #[error("{link} has an MTU of {mtu}: too small for a tunnel; {RAISE_MTU}")]
     TooSmall { link: LinkName, mtu: u32 },
 }
 
 impl BackendError {
-    /// The same to be told.
     pub fn finding(&self) -> Finding {
         let (code, object, remedy) = match self {
             Self::Missing(name) => (Code::BackendMissing, name.clone(), USE_ANOTHER),
@@ -245,7 +242,6 @@ pub(crate) fn add_node(inputs: &Inputs, plan: &mut Draft) -> u32 {
     }
 }
 
-/// Adds what peers need.
 pub(crate) fn add_peers(inputs: &Inputs, peers: &[Peer<'_>], plan: &mut Draft) {
     match &inputs.config.backend {
         Backend::Vxlan(vxlan) => vxlan::add_peers(vxlan, inputs, peers, plan),

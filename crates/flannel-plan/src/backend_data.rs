@@ -23,7 +23,6 @@ pub struct BackendData(Box<str>);
 /// Backend data that is not kept.
 #[derive(Debug, thiserror::Error)]
 pub enum BackendDataError {
-    /// It is larger than any backend needs.
     #[error("backend data of {0} bytes is not kept, {MOST_BYTES} are the most")]
     TooLong(usize),
     /// Many programs would not read it.
@@ -49,7 +48,6 @@ impl BackendData {
         Ok((!value.is_null()).then(|| Self(compact(text).into())))
     }
 
-    /// The JSON text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

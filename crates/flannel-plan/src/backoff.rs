@@ -12,7 +12,6 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Before the first failure.
     pub const fn new(first: Duration, longest: Duration) -> Self {
         Self { first, longest, pause: None }
     }
@@ -28,12 +27,10 @@ impl Backoff {
         self.pause
     }
 
-    /// The longest pause that it gives.
     pub fn longest(&self) -> Duration {
         self.longest
     }
 
-    /// Begins anew, after a success.
     pub fn reset(&mut self) {
         self.pause = None;
     }

@@ -38,7 +38,6 @@ pub enum IdentitySource {
 /// One thing that a node says is its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
-    /// The addresses of its pods.
     Subnet(IpNet),
     /// Its public address, which nodes behind one NAT share.
     Address(IpAddr),
@@ -79,7 +78,6 @@ impl Claim {
         claims.into_iter().flatten()
     }
 
-    /// The family that it is about.
     pub fn family(&self) -> Family {
         match self {
             Self::Subnet(subnet) => Family::of_net(*subnet),

@@ -33,7 +33,6 @@ pub struct NetworkConfig {
     /// Where pods keep their address although it is outside of the pod network.
     #[serde(default)]
     pub non_masquerade_cidrs: Vec<IpNet>,
-    /// How packets get from node to node.
     pub backend: Backend,
 }
 

@@ -20,14 +20,11 @@ use crate::subnet_env::SubnetEnv;
 /// What this node should look like, and what was left out of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Every object of ours.
     pub desired: State,
     pub peers: usize,
-    /// The leases that are not followed.
     pub ignored: Vec<IgnoredLease>,
     /// The leases that rank behind the others when the next plan is made.
     pub newcomers: Vec<Newcomer>,
-    /// What is odd, and what was done about it.
     pub warnings: Vec<Finding>,
 }
 
@@ -49,15 +46,12 @@ impl Plan {
 pub struct Draft {
     items: Vec<Item>,
     peers: usize,
-    /// The leases that are not followed.
     pub ignored: Vec<IgnoredLease>,
     newcomers: Vec<Newcomer>,
-    /// What is odd, and what was done about it.
     pub warnings: Vec<Finding>,
 }
 
 impl Draft {
-    /// Adds an object.
     pub fn put(&mut self, item: Item) {
         self.items.push(item);
     }

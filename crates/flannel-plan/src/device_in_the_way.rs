@@ -31,7 +31,6 @@ pub enum Contested {
 }
 
 impl InTheWay {
-    /// The same to be told.
     pub fn finding(&self) -> Finding {
         let Self { wanted, by, over } = self;
         let (cause, remedy) = match over {

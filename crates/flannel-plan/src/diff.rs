@@ -14,11 +14,8 @@ use crate::state::{Item, Key, State};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// The object is not there.
     Create(Item),
-    /// The object is there and wrong.
     Replace { from: Item, to: Item },
-    /// The object should not be there.
     Remove(Item),
 }
 

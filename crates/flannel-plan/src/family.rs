@@ -9,9 +9,7 @@ use serde::{Deserialize, Serialize};
 /// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Family {
-    /// IPv4.
     V4,
-    /// IPv6.
     V6,
 }
 
@@ -19,12 +17,10 @@ impl Family {
     /// Both families, v4 first: the order of Go flannel's files and of our lists.
     pub const BOTH: [Family; 2] = [Family::V4, Family::V6];
 
-    /// The family of an address.
     pub fn of(address: IpAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
-    /// The family of a network.
     pub fn of_net(net: IpNet) -> Self {
         Self::of(net.addr())
     }
@@ -66,10 +62,8 @@ impl fmt::Display for Family {
 /// At most one value for each family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ByFamily<T> {
-    /// The IPv4 value, if IPv4 is in use.
     #[serde(skip_serializing_if = "Option::is_none", default = "none")]
     pub v4: Option<T>,
-    /// The IPv6 value, if IPv6 is in use.
     #[serde(skip_serializing_if = "Option::is_none", default = "none")]
     pub v6: Option<T>,
 }
@@ -85,7 +79,6 @@ impl<T> Default for ByFamily<T> {
 }
 
 impl<T> ByFamily<T> {
-    /// The value of one family.
     pub fn get(&self, family: Family) -> Option<&T> {
         match family {
             Family::V4 => self.v4.as_ref(),
@@ -114,7 +107,6 @@ impl<T> ByFamily<T> {
         }
     }
 
-    /// Whether neither family has a value.
     pub fn is_empty(&self) -> bool {
         self.v4.is_none() && self.v6.is_none()
     }

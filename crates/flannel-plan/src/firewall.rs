@@ -26,7 +26,6 @@ pub struct Firewall {
     pub notes: Vec<Finding>,
 }
 
-/// The tables with the node's rules.
 pub(crate) fn rules(inputs: &Inputs) -> Vec<Item> {
     let tables = spec(inputs).map(|spec| desired(&spec)).unwrap_or_default();
     tables.into_iter().map(|table| Item::Rules(Box::new(table))).collect()

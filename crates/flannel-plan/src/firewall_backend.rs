@@ -18,7 +18,6 @@ pub const MOST_QUERIES: usize = 4;
 /// What an observation is asked of the host's firewall.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FirewallQuery {
-    /// The tools, if they are asked for.
     pub tools: Option<ToolQuery>,
     /// Tables that the programs of iptables may be unable to read: each one runs a program.
     pub suspects: Vec<TableId>,
@@ -43,16 +42,12 @@ pub struct FirewallFacts {
     pub tools: Option<Tools>,
     /// Those of the suspected tables that cannot be read.
     pub unreadable: Option<Vec<TableId>>,
-    /// Whether tunnel packets can be kept from conntrack.
     pub untrack: ByFamily<Untrack>,
-    /// Whether a rule of the host translates the port.
     pub translated: ByFamily<Translated>,
 }
 
-/// Whether tunnel packets can be kept from conntrack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Untrack {
-    /// They can.
     Possible,
     /// The kernel has not what it takes.
     Impossible,
@@ -63,9 +58,7 @@ pub enum Untrack {
 /// Whether a rule of the host translates a UDP port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Translated {
-    /// None does.
     No,
-    /// This one does.
     By(Box<PlacedRule>),
     /// There is no telling, for this reason.
     Unknown(String),
@@ -75,17 +68,14 @@ pub enum Translated {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FirewallNeeds {
     pub nftables: bool,
-    /// The families of the pod network.
     pub families: Vec<Family>,
     /// The UDP port of the tunnel, if its packets are to be kept from conntrack.
     pub port: Option<u16>,
     /// The roles that the node cannot do without: tunnel packets may be tracked.
     pub roles: Vec<Role>,
-    /// How masquerade is to choose ports.
     pub source_ports: SourcePorts,
 }
 
-/// The choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// What a plan is made from.

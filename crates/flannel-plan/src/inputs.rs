@@ -33,7 +33,6 @@ pub struct Inputs {
     pub newcomers: Vec<Newcomer>,
     /// The routes of the host that are not ours: who is on-link, what is connected.
     pub routes: Vec<HostRoute>,
-    /// What this host holds rules with.
     #[serde(default)]
     pub firewall: Firewall,
 }
@@ -63,10 +62,8 @@ pub struct NodeOptions {
 /// A route of the host that is not ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostRoute {
-    /// The addresses that it leads to.
     pub destination: IpNet,
     pub kind: RouteKind,
-    /// The next router, if there is one.
     pub via: Option<IpAddr>,
     pub link: Option<LinkName>,
     pub protocol: u8,

@@ -77,25 +77,13 @@ pub enum LeaseError {
     Key(String),
     /// The value is not what Go flannel writes.
     #[error("lease of {}: {}", quoted(.key), quoted(&.source.to_string()))]
-    Value {
-        /// The key whose value it is.
-        key: String,
-        source: serde_json::Error,
-    },
+    Value { key: String, source: serde_json::Error },
     /// It speaks a backend whose name is none.
     #[error("lease of {}: BackendType \"{}\" is no name", quoted(.key), quoted(.name))]
-    Backend {
-        /// The key whose value it is.
-        key: String,
-        name: String,
-    },
+    Backend { key: String, name: String },
     /// What its backend says cannot be kept.
     #[error("lease of {}: {source}", quoted(.key))]
-    Data {
-        /// The key whose value it is.
-        key: String,
-        source: BackendDataError,
-    },
+    Data { key: String, source: BackendDataError },
 }
 
 #[derive(Serialize, Deserialize)]

@@ -14,9 +14,7 @@ use crate::quoted::quoted;
 /// Leases that were read one by one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LeaseList {
-    /// Those that can be read.
     pub leases: Vec<Arc<Lease>>,
-    /// Those that cannot.
     pub left_out: Vec<Finding>,
 }
 

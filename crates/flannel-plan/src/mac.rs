@@ -29,7 +29,6 @@ impl Mac {
 #[error("\"{}\" is not a hardware address such as 0e:53:5b:a8:75:1d", quoted(.0))]
 pub struct MacError(String);
 
-/// How long the text is.
 const LENGTH: usize = 17;
 
 /// The byte of two hex digits, with what separates it from the next.

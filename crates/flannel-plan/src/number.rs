@@ -6,7 +6,6 @@ use ipnet::IpNet;
 
 use crate::family::Family;
 
-/// The address as a number.
 pub(crate) fn number(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(address) => u128::from(u32::from(address)),

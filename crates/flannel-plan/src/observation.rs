@@ -48,20 +48,17 @@ pub struct ObserveOptions {
     /// Whether it gives way to what is more urgent: thousands of objects take longer to dump than a new peer should
     /// wait.
     pub gives_way: bool,
-    /// What is asked of the firewall.
     pub firewall: FirewallQuery,
     /// The subnets of this node: what the settings of the bridges of their pods are.
     pub pod_subnets: ByFamily<IpNet>,
 }
 
 impl Scope {
-    /// The firewall alone.
     pub fn of_firewall(query: FirewallQuery) -> Self {
         let options = ObserveOptions { without_objects: true, firewall: query, ..ObserveOptions::default() };
         Self { options, ..Self::default() }
     }
 
-    /// Whose rules are looked for.
     pub fn rules(&self) -> RuleScope {
         let instance = match Mark::read(&self.instance) {
             Some(mark) if mark.networks.is_empty() => mark.instance.into(),
@@ -75,9 +72,7 @@ impl Scope {
 /// All that was found at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
-    /// Every device of the host.
     pub links: Vec<LinkFact>,
-    /// Every address of the host.
     pub addresses: Vec<AddressFact>,
     /// Every route of the main table.
     pub routes: Vec<RouteFact>,
@@ -95,7 +90,6 @@ pub struct Observation {
     /// The signs of life of daemons of this host, if a device that is wanted has the mark of another.
     #[serde(default)]
     pub living: Vec<Box<str>>,
-    /// What was asked of the firewall.
     #[serde(skip)]
     pub firewall: FirewallFacts,
     /// Whether bridges with pods of this node call iptables, by family; none of a family without such a bridge.
@@ -118,7 +112,6 @@ pub struct LinkFact {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AddressFact {
     pub link: LinkName,
-    /// The address and the length of its network.
     pub address: IpNet,
     /// Whether it holds until somebody removes it.
     pub permanent: bool,

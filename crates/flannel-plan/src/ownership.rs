@@ -30,7 +30,6 @@ pub struct Observed {
     pub foreign: Vec<Item>,
     /// The routes of the host that are none of ours.
     pub routes: Vec<HostRoute>,
-    /// Which rules could not be read.
     pub unreadable: Vec<Unreadable>,
 }
 

@@ -14,9 +14,7 @@ use crate::state::{LinkKind, RouteKind};
 /// What becomes of packets for pods of this node that no route leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strays {
-    /// They leave by the default route.
     Leave,
-    /// A blackhole route takes them.
     Dropped,
 }
 
@@ -31,9 +29,7 @@ impl NodeOptions {
 /// from an address that nobody asked, and are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BridgeNetfilter {
-    /// They do.
     On,
-    /// They do not.
     Off,
     /// The setting is hidden, as in some containers.
     Unknown,

@@ -12,10 +12,8 @@ use crate::quoted::quoted;
 /// Pod CIDRs of a node that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PodCidrError {
-    /// One of them is no network.
     #[error("podCIDR \"{}\" is not a network such as 10.244.1.0/24", quoted(.0))]
     Unreadable(String),
-    /// There are more than one of each family.
     #[error("podCIDRs are {}, expected at most one of IPv4 and one of IPv6", quoted(&format!("{:?}", .0)))]
     TooMany(Vec<String>),
 }
@@ -40,11 +38,7 @@ pub enum Misfit {
     /// The net-conf asks for a family that it has no subnet of.
     Missing(Family),
     /// A subnet is not part of the network.
-    Outside {
-        subnet: IpNet,
-        /// The pod network of that family.
-        network: IpNet,
-    },
+    Outside { subnet: IpNet, network: IpNet },
 }
 
 /// The subnets of the families that are switched on, if there is one of each and all are part of their network.

@@ -68,7 +68,6 @@ impl NodeReport<'_> {
         self.reasons.iter().map(|text| self.finding(text))
     }
 
-    /// The findings behind the notes.
     pub fn notes(&self) -> impl Iterator<Item = Finding> {
         self.notes.iter().map(|text| self.finding(text))
     }
@@ -84,7 +83,6 @@ impl NodeReport<'_> {
 pub struct Outcome {
     /// Whether everything that can be was as it should be at the end.
     pub settled: bool,
-    /// How often the kernel was looked at.
     pub looks: u32,
     /// How long the pass took, in microseconds.
     pub micros: u64,
@@ -115,7 +113,6 @@ pub struct RepairLog {
 const MOST_REPAIRS: usize = 200;
 
 impl RepairLog {
-    /// Notes a repair.
     pub fn note(&mut self, key: &Key, at: u64) {
         let object = key.to_string();
         let known = self.repairs.iter().position(|repair| repair.object == object);
@@ -131,7 +128,6 @@ impl RepairLog {
         self.repairs.push(repair);
     }
 
-    /// The repairs, the latest last.
     pub fn all(&self) -> &[Repair] {
         &self.repairs
     }

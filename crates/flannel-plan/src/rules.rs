@@ -100,11 +100,8 @@ pub struct RuleTable {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fault {
-    /// Nothing sends packets to our chain.
     NoJump(Role),
-    /// Packets are sent to our chain more than once.
     ManyJumps(Role, usize),
-    /// A rule of somebody else comes before ours in our chain.
     ForeignFirst(Role, Rule),
     /// Our rules do not stand together.
     Scattered(Role),
@@ -114,7 +111,6 @@ pub enum Fault {
     WrongHook(Role),
     /// The end of our chain drops packets.
     WrongPolicy(Role),
-    /// The table is there and does nothing.
     Dormant,
     /// A set has the name of ours, and is of another kind.
     OtherSet(Box<str>),

@@ -20,7 +20,6 @@ pub const FORMAT: u32 = 2;
 /// What is written.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Kept<'a, Of> {
-    /// [`FORMAT`].
     pub format: u32,
     pub of: &'a Of,
     /// Of which cluster and node it is, by the store's own word.

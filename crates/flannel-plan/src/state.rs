@@ -33,7 +33,6 @@ pub const PROTOCOL_KERNEL: u8 = 2;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Address {
     pub link: LinkName,
-    /// The address and the length of its network.
     pub address: IpNet,
 }
 
@@ -72,10 +71,8 @@ pub struct Neighbour {
 /// A route of the main table without a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Route {
-    /// The addresses that it leads to.
     pub destination: IpNet,
     pub kind: RouteKind,
-    /// The next router, if there is one.
     pub via: Option<IpAddr>,
     pub link: Option<LinkName>,
     /// Whether the next router counts as reachable although no address of the device says so.
@@ -98,7 +95,6 @@ pub enum RouteKind {
     Other,
 }
 
-/// A file with its whole content.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct File {
     pub path: Box<str>,
@@ -137,12 +133,10 @@ impl State {
         }
     }
 
-    /// Takes the item of one object out.
     pub fn remove(&mut self, key: &Key) -> Option<Item> {
         self.position(key).map(|at| self.items.remove(at))
     }
 
-    /// The item of one object.
     pub fn get(&self, key: &Key) -> Option<&Item> {
         self.position(key).map(|at| &self.items[at])
     }
@@ -156,7 +150,6 @@ impl State {
         self.items.iter()
     }
 
-    /// All items in the order of creation, as a slice.
     pub fn as_slice(&self) -> &[Item] {
         &self.items
     }
@@ -166,12 +159,10 @@ impl State {
         self.items.retain(keep);
     }
 
-    /// How many objects it has.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Whether it has none.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }

@@ -49,7 +49,6 @@ fn subnet_key(family: Family) -> &'static str {
     }
 }
 
-/// The text of the file.
 impl fmt::Display for SubnetEnv {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for family in Family::BOTH {

@@ -27,7 +27,6 @@ use request::Request;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Underlay {
     pub link: LinkName,
-    /// The largest packet that it takes.
     pub mtu: u32,
     /// Its address in each family in use.
     pub addresses: ByFamily<IpAddr>,
@@ -38,7 +37,6 @@ pub struct Underlay {
 /// What the operator says about the device below the pod network.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UnderlayOptions {
-    /// The families that are switched on.
     pub families: Vec<Family>,
     /// Names or addresses of devices, the dearest first (`--iface`).
     pub ifaces: Vec<String>,
@@ -53,7 +51,6 @@ pub struct UnderlayOptions {
 /// A pattern, and what of the host it matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pattern {
-    /// The pattern as the operator wrote it.
     pub text: String,
     /// The names and the addresses, without their length, that it matches.
     pub matches: BTreeSet<String>,
@@ -86,7 +83,6 @@ const NONE_WILL_DO: &str = "no network interface can carry the pod network";
 /// No device will do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NoUnderlay {
-    /// What was tried, in order.
     pub refused: Vec<RejectedCandidate>,
     /// Every device of the host with its addresses.
     pub present: Vec<String>,

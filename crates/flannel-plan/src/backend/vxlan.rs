@@ -38,7 +38,6 @@ fn overhead(underlay: Family) -> u32 {
     }
 }
 
-/// The names of the devices.
 pub(super) fn links(vxlan: &VxlanConfig, config: &NetworkConfig) -> ByFamily<LinkName> {
     let name = |family| match family {
         Family::V4 => format!("flannel.{}", vxlan.vni),
@@ -93,7 +92,6 @@ fn any_mac(detail: &BackendData) -> Result<Mac, String> {
     mac.as_str().ok_or("VtepMAC is no text")?.parse().map_err(|error| format!("VtepMAC: {error}"))
 }
 
-/// The MTU of a device.
 fn device_mtu(vxlan: &VxlanConfig, underlay: &Underlay, family: Family) -> u32 {
     vxlan.mtu.unwrap_or(underlay.mtu).min(underlay.mtu).saturating_sub(overhead(family))
 }
@@ -166,7 +164,6 @@ pub(super) fn accept_ra(link: LinkName) -> Box<str> {
     format!("net/ipv6/conf/{link}/accept_ra").into()
 }
 
-/// Adds what the peers need.
 pub(super) fn add_peers(vxlan: &VxlanConfig, inputs: &Inputs, peers: &[Peer<'_>], plan: &mut Draft) {
     let tunnels = links(vxlan, &inputs.config);
     for (family, endpoint) in peers.iter().flat_map(|peer| peer.endpoints.iter()) {

@@ -27,7 +27,6 @@ pub(crate) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Reads a whole document.
     pub(crate) fn of_document(text: &'a str) -> Result<Self, ConfigFault> {
         let at_start =
             |problem: &str| ConfigFault::Document { line: 1, column: 1, problem: problem.to_owned() };
@@ -67,7 +66,6 @@ impl<'a> Fields<'a> {
         self.faults.extend(faults);
     }
 
-    /// The faults found, in the order of finding.
     pub(crate) fn into_faults(self) -> Vec<ConfigFault> {
         self.faults
     }
@@ -78,7 +76,6 @@ impl<'a> Fields<'a> {
         flag.ok().flatten().unwrap_or(default)
     }
 
-    /// A string.
     pub(crate) fn text(&mut self, key: &str, expected: &str) -> Result<Option<String>, Noted> {
         self.read(key, expected, |text| serde_json::from_str(text).ok())
     }

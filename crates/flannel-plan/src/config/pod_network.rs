@@ -56,7 +56,6 @@ fn longest_len(family: Family) -> u8 {
     family.bits() - 2
 }
 
-/// Reads the keys of one family.
 pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Stated {
     let keys = keys(family);
     let longest = longest_len(family);

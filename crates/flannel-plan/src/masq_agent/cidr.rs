@@ -7,7 +7,6 @@ use ipnet::IpNet;
 /// Why a text is no network that can be left out of masquerade.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CidrFault {
-    /// It is not a network at all.
     #[error("a network such as 10.0.0.0/8 or fd00::/8")]
     NoNetwork,
     /// It has bits behind its prefix: was this network meant, or only that address?
@@ -21,7 +20,6 @@ pub enum CidrFault {
     Ipv6Off,
 }
 
-/// Reads one network.
 pub fn network(text: &str) -> Result<IpNet, CidrFault> {
     let network = parsed(text).ok_or(CidrFault::NoNetwork)?;
     let is_mapped = |address: Ipv6Addr| address.to_ipv4_mapped().is_some();

@@ -37,7 +37,6 @@ const RESERVED: [([u8; 4], u8); 8] = [
 /// The networks that are not masqueraded if the file names none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DefaultNetworks {
-    /// The private ones.
     #[default]
     Private,
     Reserved,

@@ -22,7 +22,6 @@ pub struct IgnoredLease {
 /// Why a lease is not followed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It speaks another backend.
     OtherBackend(String),
     /// Its subnet is not part of the pod network.
     OutsideNetwork(IpNet),
@@ -57,7 +56,6 @@ pub enum Why {
 }
 
 impl Why {
-    /// Which finding it is.
     pub fn code(&self) -> Code {
         match self {
             Self::OtherBackend(_) => Code::OtherBackend,

@@ -3,26 +3,18 @@
 /// Where on its way a packet meets a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hook {
-    /// It came in.
     Prerouting,
-    /// It is for this host.
     Input,
-    /// It is for another.
     Forward,
-    /// It comes from this host.
     Output,
-    /// It goes out.
     Postrouting,
 }
 
 /// What the rules of a chain may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChainType {
-    /// Let through or not.
     Filter,
-    /// Translate addresses.
     Nat,
-    /// Choose another way.
     Route,
 }
 
@@ -58,7 +50,6 @@ impl Chain {
         Self { name: name.into(), comment: None, base: Some(base) }
     }
 
-    /// The same with a comment.
     pub fn comment(mut self, comment: impl Into<Box<str>>) -> Self {
         self.comment = Some(comment.into());
         self

@@ -19,13 +19,10 @@ pub enum Edit {
     AddChain(Chain),
     /// Make a chain, or empty it.
     RenewChain(Chain),
-    /// Take all rules out of a chain.
     FlushChain(Box<str>),
-    /// Add a rule at the end of a chain.
     AppendRule(Box<str>, Rule),
     /// Put rules before all others of a chain, in their order.
     InsertRules(Box<str>, Vec<Rule>),
-    /// Take a rule out of a chain.
     DeleteRule(Box<str>, RuleName),
     /// Make a set, or fill it anew; none of its networks may overlap another.
     PutSet(RuleSet),
@@ -33,7 +30,6 @@ pub enum Edit {
     DeleteChain(Box<str>),
     /// Remove a set that no rule uses.
     DeleteSet(Box<str>),
-    /// Remove the table with all that is in it.
     DeleteTable,
 }
 

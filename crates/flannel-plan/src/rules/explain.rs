@@ -24,12 +24,9 @@ pub struct Packet {
     pub source: IpAddr,
     /// Where it goes, after any translation of a service.
     pub destination: IpAddr,
-    /// Its protocol above IP, if it is known.
     pub protocol: Option<u8>,
-    /// The port that it goes to, if it is known.
     pub port: Option<u16>,
     pub mark: u32,
-    /// The device that it leaves by, if it is known.
     pub out_link: Option<Box<str>>,
     /// Whether it goes to an address of this host, if that is known.
     pub to_host: Option<bool>,
@@ -38,13 +35,9 @@ pub struct Packet {
 /// What becomes of the source address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It stays.
     Kept,
-    /// It becomes one of the device that the packet leaves by.
     Masqueraded,
-    /// It becomes another one.
     Replaced,
-    /// The packet is thrown away.
     Dropped,
 }
 
@@ -97,13 +90,11 @@ fn source_chains(tables: &[FoundTable], family: Family) -> Vec<(&FoundTable, &Fo
 }
 
 enum Verdict {
-    /// The packet's fate is known.
     Decided(Fate),
     /// The chain of the kernel is done with the packet.
     Accepted,
     /// Back to the chain that jumped here.
     Returned,
-    /// The chain ended.
     Ended,
 }
 

@@ -34,7 +34,6 @@ impl Unreadable {
             && self.table.as_ref().is_none_or(|table| *table == id.name)
     }
 
-    /// The same to be told.
     pub fn finding(&self) -> Finding {
         let object = format!("rules of {} in {}", self.family, self.system);
         Finding::new(Code::RulesUnreadable, object, self).with_parts(Some(self.why.clone()), None)
@@ -50,7 +49,6 @@ impl Unreadable {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundTable {
     pub id: TableId,
-    /// Whether it is there and does nothing.
     pub dormant: bool,
     pub chains: Vec<FoundChain>,
     pub sets: Vec<RuleSet>,
@@ -66,7 +64,6 @@ pub struct FoundChain {
     pub name: Box<str>,
     /// Where packets come from; none if only others jump to it.
     pub base: Option<BaseChain>,
-    /// Its rules in their order.
     pub rules: Vec<FoundRule>,
 }
 
@@ -74,7 +71,6 @@ pub struct FoundChain {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundRule {
     pub rule: Rule,
-    /// How it is named when it is deleted.
     pub name: RuleName,
 }
 
@@ -88,17 +84,14 @@ pub enum RuleName {
 }
 
 impl FoundTable {
-    /// A table with nothing in it.
     pub fn empty(id: TableId) -> Self {
         Self { id, dormant: false, chains: vec![], sets: vec![], other_sets: vec![], others: 0 }
     }
 
-    /// Whether nothing is in it.
     pub fn is_bare(&self) -> bool {
         self.chains.is_empty() && self.sets.is_empty() && self.other_sets.is_empty() && self.others == 0
     }
 
-    /// A chain by its name.
     pub fn chain(&self, name: &str) -> Option<&FoundChain> {
         self.chains.iter().find(|chain| &*chain.name == name)
     }
@@ -113,7 +106,6 @@ impl FoundTable {
         });
     }
 
-    /// All rules with their chains.
     pub fn rules(&self) -> impl Iterator<Item = (&FoundChain, &FoundRule)> {
         self.chains.iter().flat_map(|chain| chain.rules.iter().map(move |rule| (chain, rule)))
     }

@@ -102,7 +102,6 @@ pub(super) fn uses(rule: &Rule, set: &str) -> bool {
     rule.matches.iter().any(|it| matches!(it, Match::Set(_, _, used) if **used == *set))
 }
 
-/// Whose a rule is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whose {
     /// This instance's, or Go flannel's for the same network.
@@ -169,7 +168,6 @@ impl<'a> View<'a> {
         view
     }
 
-    /// The name of our chain.
     pub(super) fn name(&self) -> &str {
         self.role.chain(self.system)
     }

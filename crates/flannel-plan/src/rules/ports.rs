@@ -7,30 +7,24 @@ use serde::Serialize;
 /// Ports from one to another, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct PortRange {
-    /// The first.
     pub first: u16,
-    /// The last; not below the first.
     pub last: u16,
 }
 
 /// Why a text is no list of ports.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortsFault {
-    /// A part of it is neither a port nor two.
     #[error("{0:?} is neither a port (1 to 65535) nor two with a dash between")]
     NoRange(String),
-    /// A range ends before it begins.
     #[error("{0:?} ends before it begins")]
     Backwards(String),
 }
 
 impl PortRange {
-    /// Whether a port is one of them.
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
 
-    /// How many there are.
     pub fn size(self) -> u32 {
         u32::from(self.last.saturating_sub(self.first)) + 1
     }

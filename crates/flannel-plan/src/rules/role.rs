@@ -50,7 +50,6 @@ impl Role {
         }
     }
 
-    /// The name of our chain.
     pub fn chain(&self, system: System) -> &str {
         match (self, system) {
             (Self::Masquerade, System::Nftables) => "postrtg",

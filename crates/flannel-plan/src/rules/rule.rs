@@ -16,9 +16,7 @@ use crate::mac::Mac;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Is {
-    /// The value.
     Equal,
-    /// Anything else.
     Different,
 }
 
@@ -26,36 +24,28 @@ pub enum Is {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Side {
-    /// Where it comes from.
     Source,
-    /// Where it goes to.
     Destination,
 }
 
 /// The number of TCP among the protocols above IP.
 pub const TCP: u8 = 6;
-/// The number of UDP.
 pub const UDP: u8 = 17;
-/// The number of SCTP.
 pub const SCTP: u8 = 132;
 
 /// What a packet must be for a rule to act on it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Match {
-    /// It comes from there.
     Source(Is, IpNet),
-    /// It goes there.
     Destination(Is, IpNet),
     /// It comes from or goes to somewhere from the first to the last.
     Range(Side, Is, IpAddr, IpAddr),
     /// It comes from or goes to somewhere in a set.
     Set(Side, Is, Box<str>),
-    /// Its frame comes from this hardware address.
     EtherSource(Is, Mac),
     /// It came in through this device; a name that ends with `*` stands for all that begin so.
     InLink(Is, Box<str>),
-    /// It goes out through this device.
     OutLink(Is, Box<str>),
     /// It is of this family, in a table of several.
     Family(Is, Family),
@@ -63,21 +53,20 @@ pub enum Match {
     Protocol(Is, u8),
     /// It goes to this port; the protocol is a match of its own.
     DestinationPort(Is, u16),
-    /// It goes to one of these ports.
     DestinationPorts(Is, Box<[PortRange]>),
-    /// Its mark, under the mask, is the value.
-    Mark { is: Is, value: u32, mask: u32 },
+    Mark {
+        is: Is,
+        value: u32,
+        mask: u32,
+    },
     /// It is for this host, for many or for another, by the number of the kernel.
     PacketType(Is, u8),
-    /// It goes to an address of this host.
     DestinationLocal(Is),
     /// It is a UDP packet of this family that carries a vxlan packet of this network.
     Vxlan(Family, u32),
     /// It is one of so many of so many, by chance.
     Chance {
-        /// So many.
         part: u32,
-        /// Of so many.
         of: u32,
     },
     /// Anything: it is counted. What it counts is no part of what a rule says.
@@ -103,7 +92,6 @@ pub struct Expression {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SourcePorts {
-    /// It keeps the port where it can.
     Kept,
     /// Any port: two clients that choose the same one at once would lose packets otherwise.
     Randomised,
@@ -113,11 +101,8 @@ pub enum SourcePorts {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// It goes on, and this table is done with it.
     Accept,
-    /// It is thrown away.
     Drop,
-    /// It goes back to the chain that jumped here.
     Return,
     /// It gets an address of the device that it leaves by, and one of these ports if there are any.
     Masquerade(SourcePorts, Option<PortRange>),
@@ -125,11 +110,8 @@ pub enum Action {
     OtherSource(Box<str>),
     /// It goes to that address, and to that port if there is one.
     Dnat(IpAddr, Option<u16>),
-    /// Connection tracking does not see it.
     Untrack,
-    /// It goes through that chain, and comes back.
     Jump(Box<str>),
-    /// It goes through that chain, and does not come back.
     Goto(Box<str>),
     /// Nothing that ends its way, like counting.
     Nothing,
@@ -142,9 +124,7 @@ pub enum Action {
 /// Bits of a packet's mark that are set anew.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct SetMark {
-    /// What they become.
     pub value: u32,
-    /// Which they are.
     pub mask: u32,
 }
 
@@ -165,24 +145,20 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// A rule without a comment.
     pub fn new(matches: impl Into<Vec<Match>>, action: Action) -> Self {
         Self { matches: matches.into(), set_mark: None, action, comment: None, tag: None }
     }
 
-    /// The same with a comment.
     pub fn comment(mut self, comment: impl Into<Box<str>>) -> Self {
         self.comment = Some(comment.into());
         self
     }
 
-    /// The same with a tag.
     pub fn tag(mut self, tag: impl Into<Box<str>>) -> Self {
         self.tag = Some(tag.into());
         self
     }
 
-    /// The same that sets bits of the mark.
     pub fn set_mark(mut self, value: u32, mask: u32) -> Self {
         self.set_mark = Some(SetMark { value, mask });
         self
@@ -285,7 +261,6 @@ impl Action {
         Self::Masquerade(ports, None)
     }
 
-    /// The packet goes through that chain, and comes back.
     pub fn jump(chain: impl Into<Box<str>>) -> Self {
         Self::Jump(chain.into())
     }

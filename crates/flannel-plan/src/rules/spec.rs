@@ -22,7 +22,6 @@ pub struct Spec {
     pub system: System,
     /// What tells instances on one host apart: the subnet file.
     pub instance: Box<str>,
-    /// The pod network of each family.
     pub networks: ByFamily<PodNet>,
     /// Whether packets that leave the pod network get the node's address, and how; by family, as support is.
     pub masquerade: ByFamily<SourcePorts>,
@@ -37,7 +36,6 @@ pub struct Spec {
 /// A tunnel whose packets are our own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunnel {
-    /// The UDP port of every node.
     pub port: u16,
     /// The number of the network in every packet.
     pub vni: u32,

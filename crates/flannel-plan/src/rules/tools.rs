@@ -12,7 +12,6 @@ const NO_NFTABLES: &str = "EnableNFTables is true, but this kernel has no nftabl
 pub struct Tools {
     /// What the kernel's nftables can do; none if the kernel has none.
     pub nftables: Option<Ability>,
-    /// The programs of iptables, by family.
     pub iptables: ByFamily<Program>,
 }
 
@@ -26,7 +25,6 @@ pub struct Program {
 /// What rules may say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ability {
-    /// Whether masquerade can choose ports at random.
     pub random_ports: bool,
 }
 

@@ -17,11 +17,8 @@ use crate::rules::{RuleTable, TableId};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Item {
-    /// A network device of ours.
     Link(Box<Link>),
-    /// An address on a device of ours.
     Address(Address),
-    /// A kernel setting.
     Sysctl(Box<Sysctl>),
     /// Where the frames for a peer's device are sent.
     Fdb(FdbEntry),
@@ -29,30 +26,20 @@ pub enum Item {
     Neighbour(Neighbour),
     /// The way to a peer's pods.
     Route(Route),
-    /// Our rules in one table.
     Rules(Box<RuleTable>),
-    /// A file that others read.
     File(Box<File>),
 }
 
 /// What makes two items the same object, in the order of [`Item`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Key {
-    /// A device, by name.
     Link(LinkName),
-    /// An address with its length, on a device.
     Address(LinkName, IpNet),
-    /// A setting, by its path below `/proc/sys`.
     Sysctl(Box<str>),
-    /// An FDB entry, by device and MAC.
     Fdb(LinkName, Mac),
-    /// A neighbour, by device and address.
     Neighbour(LinkName, IpAddr),
-    /// A route of the main table without a metric, by destination.
     Route(IpNet),
-    /// Our rules, by table.
     Rules(TableId),
-    /// A file, by path.
     File(Box<str>),
 }
 
@@ -106,7 +93,6 @@ impl Key {
         self.kind_and_tier().0
     }
 
-    /// Whose failure the failure of this object is.
     pub fn tier(&self) -> Tier {
         self.kind_and_tier().1
     }

@@ -17,7 +17,6 @@ pub struct Link {
     /// Its MAC, if it is a device that has one: peers hold it, so it is kept for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mac: Option<Mac>,
-    /// The largest packet that it takes.
     pub mtu: u32,
     pub up: bool,
     /// The text on it that says whose it is.
@@ -41,12 +40,10 @@ pub enum LinkKind {
 pub struct Vxlan {
     /// The network number in every packet.
     pub vni: u32,
-    /// The UDP port of every node.
     pub port: u16,
     /// The lower device; none once that device is gone.
     #[serde(rename = "parent")]
     pub lower: Option<LinkName>,
-    /// The source address of tunnel packets.
     pub local: Option<IpAddr>,
     /// Whether it learns FDB entries from packets.
     pub learning: bool,
@@ -71,7 +68,6 @@ impl LinkKind {
         }
     }
 
-    /// The device that it sends through.
     pub fn lower(&self) -> Option<LinkName> {
         match self {
             Self::Vxlan(vxlan) => vxlan.lower,
@@ -79,7 +75,6 @@ impl LinkKind {
         }
     }
 
-    /// The settings, if it is a vxlan device.
     pub fn vxlan(&self) -> Option<&Vxlan> {
         match self {
             Self::Vxlan(vxlan) => Some(vxlan),

@@ -12,7 +12,6 @@ use crate::state::{PROTOCOL, RouteKind};
 
 /// One way to ask for a device.
 pub(super) enum Request<'a> {
-    /// By its name or its address.
     Iface(&'a str),
     Pattern(&'a Pattern),
     /// By an address that it leads to.

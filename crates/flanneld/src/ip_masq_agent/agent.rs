@@ -25,7 +25,6 @@ use crate::wake::{Alarm, Wake};
 pub const NO_TOOLS: &str = "this host has neither nftables in its kernel nor an iptables program: `modprobe nf_tables`, \
                             or install iptables";
 
-/// The agent.
 pub struct Agent {
     options: AgentOptions,
     rules: Rules,
@@ -40,14 +39,12 @@ pub struct Agent {
 /// Why rules differ.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cause {
-    /// The configuration is a new one.
     Config,
     /// Somebody changed them.
     Others,
 }
 
 impl Agent {
-    /// An agent that has done nothing yet.
     pub fn new(options: AgentOptions, mut rules: Rules, suspects: Suspects) -> Self {
         let tools = rules.tools(&options.families);
         let (followed, damper) = (Followed::default(), Damper::default());

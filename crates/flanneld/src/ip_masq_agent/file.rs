@@ -19,16 +19,13 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Why a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileFault {
-    /// It cannot be read.
     #[error("it cannot be read: {0}")]
     Unreadable(#[from] std::io::Error),
     /// It is larger than any that is meant.
     #[error("it is larger than 1 MiB")]
     TooLarge,
-    /// It is neither YAML nor JSON.
     #[error("{0}")]
     NoObject(String),
-    /// Its keys have faults.
     #[error(transparent)]
     Faults(#[from] AgentFaults),
 }
@@ -50,7 +47,6 @@ impl Said {
     }
 }
 
-/// Reads the file as it is now.
 pub fn read(options: &AgentOptions) -> Result<Said, FileFault> {
     let defaults = || AgentConfig::without_file(options.default_networks);
     match text(&options.config)?.filter(|text| !text.trim().is_empty()) {

@@ -79,7 +79,6 @@ const fn klog_switch(name: &'static str) -> Flag {
     Flag::switch(name, "false", "")
 }
 
-/// The same with a value.
 const fn klog_value(name: &'static str) -> Flag {
     Flag::new(name, Takes::One("VALUE"), "", "")
 }
@@ -91,7 +90,6 @@ pub struct AgentOptions {
     /// The networks that are left out if the file names none.
     pub default_networks: DefaultNetworks,
     pub families: Vec<Family>,
-    /// Whether ports are chosen at random.
     pub random_fully: bool,
     /// The ports that are chosen from; none for all.
     pub to_ports: Vec<PortRange>,
@@ -100,20 +98,16 @@ pub struct AgentOptions {
     pub nftables: bool,
     /// How much is logged, as klog counts.
     pub verbosity: i32,
-    /// The form of a line in the log.
     pub log_format: LogFormat,
 }
 
 /// What the command line asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub enum AgentParsed {
-    /// To keep the rules.
     Run(AgentOptions),
     /// To say how they are.
     Status(AgentOptions),
-    /// To print the usage text.
     Help,
-    /// To print the version.
     Version,
 }
 
@@ -159,12 +153,10 @@ fn port_ranges(text: &str) -> Result<Vec<PortRange>, String> {
     ports::ranges(text).map_err(|fault| format!("is no list of ports: {fault}"))
 }
 
-/// All faults as one text.
 pub fn report(faults: &[OptionFault]) -> String {
     options::report(PROGRAM, faults)
 }
 
-/// The text of `--help`.
 pub fn usage() -> String {
     let flags = FLAGS.describe(["Flags of the original:", "Flags of this one only:"]);
     format!(

@@ -15,7 +15,6 @@ pub const DEFAULT_VXLAN_PORT: u16 = 8472;
 pub struct VxlanConfig {
     /// The network number in every packet.
     pub vni: u32,
-    /// The UDP port of every node.
     pub port: u16,
     /// The MTU of the lower device, where it is not the device's own.
     pub mtu: Option<u32>,
