@@ -13,7 +13,7 @@ use crate::abi::{
     IFA_F_PERMANENT, IFA_F_TEMPORARY, IFA_F_TENTATIVE, IFA_FLAGS, IFA_LOCAL, NLM_F_CREATE, NLM_F_EXCL,
     NLM_F_REPLACE, RT_SCOPE_UNIVERSE, RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR, RTNLGRP_IPV6_IFADDR,
 };
-use crate::names::Names;
+use crate::link::Names;
 use crate::netlink::{NetlinkError, Outbox, Received, Socket, Writer, family_of, ip, number};
 use crate::stack::Stack;
 
@@ -182,7 +182,7 @@ pub(crate) fn read_mention(message: &Received) -> Option<u32> {
 pub(crate) fn read(message: &Received, names: &Names) -> Option<AddressFact> {
     let (link, address, flags) = parse(message)?;
     Some(AddressFact {
-        link: names.name(link)?,
+        link: *names.get(&link)?,
         address,
         permanent: flags & IFA_F_PERMANENT != 0,
         // The same bit of an IPv4 address only says that it is not the first of its network.

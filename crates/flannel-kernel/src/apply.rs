@@ -209,10 +209,7 @@ impl<'a> Applying<'a> {
     fn remove_link(&mut self, change: &Change, link: &Link) -> Result<(), ApplyError> {
         let Some(index) = self.same(change, link)? else { return Ok(()) };
         self.forget(link.name);
-        match link::remove(self.socket, index) {
-            Err(why) if !why.says_absent() => Err(ApplyError::refused(change, why)),
-            _ => Ok(()),
-        }
+        link::remove(self.socket, index).map_err(|why| ApplyError::refused(change, why))
     }
 
     /// The index of the device that was observed; none if it is gone. Somebody may have put another one in its place

@@ -30,7 +30,9 @@ fn is_done(socket: &mut Socket, request: &Outbox, why: &NetlinkError) -> bool {
         RTM_DELLINK | RTM_DELADDR | RTM_DELROUTE | RTM_DELNEIGH => why.says_absent(),
         // To a request that replaces, this says that something else stands before what is wanted.
         _ if !why.is(Errno::EXIST) || asked.flags & NLM_F_REPLACE != 0 => false,
-        RTM_NEWADDR => exists(socket, &asked, (RTM_GETADDR, &[0; 7]), is_same_address),
+        RTM_NEWADDR => {
+            exists(socket, &asked, (RTM_GETADDR, &[0; 7]), |told, asked| address(told) == address(asked))
+        }
         RTM_NEWROUTE => exists(socket, &asked, (RTM_GETROUTE, &[0; 11]), is_same_route),
         _ => false,
     }
@@ -54,23 +56,19 @@ fn exists(
     told.is_ok() && !same.is_empty()
 }
 
-fn is_same_address(told: &Received, asked: &Received) -> bool {
-    address(told) == address(asked)
-}
-
 /// All that makes an address, in a request and in what the kernel tells.
 fn address(message: &Received) -> Option<impl PartialEq> {
     let (header, attributes) = message.split::<8>()?;
     let [family, length, _, scope, a, b, c, d] = *header;
-    let flags = value(attributes, IFA_FLAGS).and_then(number).unwrap_or_default();
-    let other = value(attributes, IFA_ADDRESS);
+    let flags = attributes.get(IFA_FLAGS).and_then(number).unwrap_or_default();
+    let other = attributes.get(IFA_ADDRESS);
     Some((
         [family, length, scope_of(family, scope), a, b, c, d],
         flags & IFA_F_NODAD,
         // Of IPv6 the kernel tells it only if it differs from the other.
-        value(attributes, IFA_LOCAL).or(other),
+        attributes.get(IFA_LOCAL).or(other),
         other,
-        value(attributes, IFA_BROADCAST),
+        attributes.get(IFA_BROADCAST),
     ))
 }
 
@@ -85,11 +83,11 @@ fn route(message: &Received) -> Option<impl PartialEq> {
     let default_metric = if family == AF_INET6 { IP6_RT_PRIO_USER } else { 0 };
     Some((
         [family, length, source, tos, protocol, scope_of(family, scope), kind],
-        value(attributes, RTA_TABLE).and_then(number).unwrap_or(table.into()),
-        value(attributes, RTA_PRIORITY).and_then(number).unwrap_or(default_metric),
-        value(attributes, RTA_DST).filter(|_| length != 0),
-        value(attributes, RTA_PREFSRC),
-        value(attributes, RTA_METRICS),
+        attributes.get(RTA_TABLE).and_then(number).unwrap_or(table.into()),
+        attributes.get(RTA_PRIORITY).and_then(number).unwrap_or(default_metric),
+        attributes.get(RTA_DST).filter(|_| length != 0),
+        attributes.get(RTA_PREFSRC),
+        attributes.get(RTA_METRICS),
     ))
 }
 
@@ -101,20 +99,16 @@ fn scope_of(family: u8, scope: u8) -> u8 {
 /// The ways of a route, each by its device and its router: the kernel joins IPv6 routes to one destination.
 fn ways<'a>(message: &Received<'a>) -> impl Iterator<Item = (Option<&'a [u8]>, Option<&'a [u8]>)> {
     let attributes = message.split::<12>().map(|(_, attributes)| attributes);
-    let single = attributes.map(|all| (value(all, RTA_OIF), value(all, RTA_GATEWAY)));
-    let mut hops = attributes.and_then(|all| value(all, RTA_MULTIPATH)).unwrap_or_default();
+    let single = attributes.map(|all| (all.get(RTA_OIF), all.get(RTA_GATEWAY)));
+    let mut hops = attributes.and_then(|all| all.get(RTA_MULTIPATH)).unwrap_or_default();
     let joined = std::iter::from_fn(move || {
         // `struct rtnexthop`
         let length = usize::from(u16::from_ne_bytes(*hops.first_chunk()?));
         let hop = hops.get(..length)?;
         hops = hops.get(length.next_multiple_of(4)..).unwrap_or_default();
-        Some((Some(hop.get(4..8)?), value(Attributes(hop.get(8..)?), RTA_GATEWAY)))
+        Some((Some(hop.get(4..8)?), Attributes(hop.get(8..)?).get(RTA_GATEWAY)))
     });
     single.into_iter().chain(joined)
-}
-
-fn value(mut attributes: Attributes<'_>, wanted: u16) -> Option<&[u8]> {
-    attributes.find(|(kind, _)| *kind == wanted).map(|(_, value)| value)
 }
 
 #[cfg(test)]

@@ -245,7 +245,8 @@ fn judged(object: &Item, why: &NetlinkError) -> (Code, Option<&'static str>) {
             "flanneld may not write there: run it as root, and look at AppArmor or SELinux",
         ),
         (_, Item::File(_) | Item::Sysctl(_)) => return (Code::FileRefused, None),
-        _ => return (Code::ChangeRefused, None),
+        (_, Item::Link(_) | Item::Address(_) | Item::Fdb(_) | Item::Neighbour(_))
+        | (_, Item::Route(_) | Item::Rules(_)) => return (Code::ChangeRefused, None),
     };
     (code, Some(text))
 }

@@ -8,7 +8,7 @@ use crate::firewall::nft::compile::compile;
 use crate::firewall::nft::decompile::decompile;
 use crate::firewall::nft::listing::{read_chain, read_elements, read_nat_chain, read_set, read_table};
 use crate::firewall::nft::{TableFamily, read_rule, set, userdata};
-use crate::names::Names;
+use crate::link::Names;
 use crate::netlink::{Attributes, Outbox, error_of, messages};
 use crate::{address, link, neighbour, route, stack, vxlan};
 

@@ -19,7 +19,6 @@ mod linux;
 pub mod living;
 pub mod memory;
 mod module;
-mod names;
 mod neighbour;
 mod netlink;
 pub mod netns;

@@ -4,6 +4,8 @@
 
 mod kind;
 
+use std::collections::BTreeMap;
+
 use flannel_plan::link_name::LinkName;
 use flannel_plan::mac::Mac;
 use flannel_plan::observation::LinkFact;
@@ -18,6 +20,9 @@ use crate::abi::{
 use crate::netlink::{Attributes, NetlinkError, Outbox, Received, Socket, Writer, number};
 pub(crate) use kind::culprit;
 
+/// The names of devices by their indexes, for a moment: a device may come back under the same name with another index.
+pub(crate) type Names = BTreeMap<u32, LinkName>;
+
 /// A device whose lower device is known by index only.
 pub(crate) struct Found {
     fact: LinkFact,
@@ -27,13 +32,7 @@ pub(crate) struct Found {
 /// All devices of the namespace.
 pub(crate) fn dump(socket: &mut Socket) -> Result<Vec<LinkFact>, NetlinkError> {
     let mut found = Vec::new();
-    let request = || {
-        Outbox::of(RTM_GETLINK, 0, |message| {
-            message.header(&header(0, 0, 0));
-            message.number(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
-        })
-    };
-    socket.dump(request, &mut found, read)?;
+    socket.dump(|| question(0, |_| ()), &mut found, read)?;
     let names: Vec<_> = found.iter().map(|found| (found.fact.index, found.fact.link.name)).collect();
     let facts = found.into_iter().map(|Found { mut fact, lower }| {
         let lower = names.iter().find(|(index, _)| *index == lower).map(|(_, name)| *name);
@@ -43,17 +42,39 @@ pub(crate) fn dump(socket: &mut Socket) -> Result<Vec<LinkFact>, NetlinkError> {
     Ok(facts.collect())
 }
 
+/// The names of the devices in a dump. One by one: the CNI plugin would carry the sorting of a whole list.
+pub(crate) fn names_of(links: &[LinkFact]) -> Names {
+    let mut names = Names::new();
+    for fact in links {
+        names.insert(fact.index, fact.link.name);
+    }
+    names
+}
+
 /// The device of a name; its lower device is left out.
 pub(crate) fn find(socket: &mut Socket, name: LinkName) -> Result<Option<LinkFact>, NetlinkError> {
-    let request = Outbox::of(RTM_GETLINK, 0, |message| {
-        message.header(&header(0, 0, 0));
-        message.text(IFLA_IFNAME, name.as_str());
+    let found = ask(socket, question(0, |message| message.text(IFLA_IFNAME, name.as_str())), read)?;
+    Ok(found.map(|found| found.fact))
+}
+
+/// The question for the device of an index, or for all that fit what is written; without counters.
+pub(crate) fn question(index: u32, write: impl FnOnce(&mut Writer)) -> Outbox {
+    Outbox::of(RTM_GETLINK, 0, |message| {
+        message.header(&header(index, 0, 0));
+        write(message);
         message.number(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
-    });
-    match socket.ask(request, read) {
-        Ok(found) => Ok(found.map(|found| found.fact)),
+    })
+}
+
+/// The device that a question is for, if it is there.
+pub(crate) fn ask<T>(
+    socket: &mut Socket,
+    question: Outbox,
+    read: impl Fn(&Received) -> Option<T>,
+) -> Result<Option<T>, NetlinkError> {
+    match socket.ask(question, read) {
         Err(why) if why.says_absent() => Ok(None),
-        Err(why) => Err(why),
+        answer => answer,
     }
 }
 
@@ -76,7 +97,8 @@ pub(crate) fn create(socket: &mut Socket, link: &Link, lower: u32) -> Result<u32
         None => made_before(socket, link)?,
     };
     // The kernel ignores an alias in the message that makes a device.
-    let marked = set(socket, index, |message| message.attribute(IFLA_IFALIAS, link.alias.as_bytes()));
+    let marked =
+        set(socket, &header(index, 0, 0), |message| message.attribute(IFLA_IFALIAS, link.alias.as_bytes()));
     if marked.is_err() {
         let _ = remove(socket, index); // the first error is the one to tell
     }
@@ -91,48 +113,53 @@ fn made_before(socket: &mut Socket, link: &Link) -> Result<u32, NetlinkError> {
 
 /// Changes the device of an index in place from `from` to `to`: tries all that differs, and tells the first error.
 pub(crate) fn alter(socket: &mut Socket, index: u32, from: &Link, to: &Link) -> Result<(), NetlinkError> {
-    let mut steps = Vec::new();
+    let (same, mut steps) = (header(index, 0, 0), Vec::new());
     if from.kind != to.kind {
-        steps.push(set(socket, index, |message| {
+        steps.push(set(socket, &same, |message| {
             message.nest(IFLA_LINKINFO, |info| kind::write_alterable(info, &to.kind));
         }));
     }
     if from.mtu != to.mtu {
-        steps.push(set_mtu(socket, index, to.mtu));
+        steps.push(set_mtu(socket, &same, to.mtu));
     }
     if let Some(mac) = to.mac.filter(|_| from.mac != to.mac) {
-        steps.push(set(socket, index, |message| message.attribute(IFLA_ADDRESS, &mac.0)));
+        steps.push(set(socket, &same, |message| message.attribute(IFLA_ADDRESS, &mac.0)));
     }
     if from.alias != to.alias {
-        steps.push(set(socket, index, |message| message.attribute(IFLA_IFALIAS, to.alias.as_bytes())));
+        steps.push(set(socket, &same, |message| message.attribute(IFLA_IFALIAS, to.alias.as_bytes())));
     }
     if from.up != to.up {
         let up = if to.up { IFF_UP } else { 0 };
-        steps.push(
-            socket.request(Outbox::of(RTM_NEWLINK, 0, |message| message.header(&header(index, up, IFF_UP)))),
-        );
+        steps.push(set(socket, &header(index, up, IFF_UP), |_| ()));
     }
     steps.into_iter().collect()
 }
 
 /// The kernel has no words of its own for the one reason that it has.
-fn set_mtu(socket: &mut Socket, index: u32, mtu: u32) -> Result<(), NetlinkError> {
+fn set_mtu(socket: &mut Socket, header: &[u8; 16], mtu: u32) -> Result<(), NetlinkError> {
     let words = || format!("an MTU of {mtu} is more than the device below allows");
-    set(socket, index, |message| message.number(IFLA_MTU, mtu)).map_err(|why| NetlinkError {
+    set(socket, header, |message| message.number(IFLA_MTU, mtu)).map_err(|why| NetlinkError {
         message: why.message.or_else(|| why.errno.eq(&Errno::INVAL).then(|| words().into())),
         errno: why.errno,
     })
 }
 
-/// Deletes the device of an index.
+/// Deletes the device of an index; one that is gone is no failure.
 pub(crate) fn remove(socket: &mut Socket, index: u32) -> Result<(), NetlinkError> {
-    socket.request(Outbox::of(RTM_DELLINK, 0, |message| message.header(&header(index, 0, 0))))
+    match socket.request(Outbox::of(RTM_DELLINK, 0, |message| message.header(&header(index, 0, 0)))) {
+        Err(why) if why.says_absent() => Ok(()),
+        outcome => outcome,
+    }
 }
 
 /// Devices are altered by index: a name may belong to another one by now, and would be given to this one.
-fn set(socket: &mut Socket, index: u32, write: impl FnOnce(&mut Writer)) -> Result<(), NetlinkError> {
+pub(crate) fn set(
+    socket: &mut Socket,
+    header: &[u8; 16],
+    write: impl FnOnce(&mut Writer),
+) -> Result<(), NetlinkError> {
     socket.request(Outbox::of(RTM_NEWLINK, 0, |message| {
-        message.header(&header(index, 0, 0));
+        message.header(header);
         write(message);
     }))
 }
@@ -148,12 +175,11 @@ pub(crate) fn header(index: u32, flags: u32, change: u32) -> [u8; 16] {
 
 /// The index and the name in a message about a device: all that a watcher needs.
 pub(crate) fn read_name(message: &Received) -> Option<(u32, LinkName)> {
-    let (header, mut attributes) = message.split::<16>()?;
+    let (header, attributes) = message.split::<16>()?;
     if header[0] != AF_UNSPEC {
         return None; // a bridge speaks of its ports so; one that left it is not deleted
     }
-    let (_, name) = attributes.find(|(kind, _)| *kind == IFLA_IFNAME)?;
-    Some((number(&header[4..])?, text(name).parse().ok()?))
+    Some((number(&header[4..])?, text(attributes.get(IFLA_IFNAME)?).parse().ok()?))
 }
 
 pub(crate) fn read(message: &Received) -> Option<Found> {
@@ -187,9 +213,9 @@ pub(crate) fn read(message: &Received) -> Option<Found> {
 
 /// The kind of a device, and the index of its lower device.
 fn read_kind(info: Option<Attributes>, loopback: bool) -> (LinkKind, u32) {
-    let value_of = |wanted| info.and_then(|mut info| info.find(|(kind, _)| *kind == wanted));
+    let value_of = |wanted| info.and_then(|info| info.get(wanted));
     match value_of(IFLA_INFO_KIND) {
-        Some((_, name)) => kind::read(text(name), value_of(IFLA_INFO_DATA).map(|(_, data)| Attributes(data))),
+        Some(name) => kind::read(text(name), value_of(IFLA_INFO_DATA).map(Attributes)),
         None => (LinkKind::Other(if loopback { "loopback" } else { "device" }.into()), 0),
     }
 }

@@ -10,7 +10,6 @@ use flannel_plan::state::{Item, Key};
 
 use crate::apply::{Applying, Known};
 use crate::firewall::rules::Rules;
-use crate::names::Names;
 use crate::netlink::{NetlinkError, Socket};
 use crate::{
     ApplyError, Failure, Kernel, ObserveError, Urgent, address, file, link, living, neighbour, route, sysctl,
@@ -71,7 +70,7 @@ impl Linux {
     /// Looks at everything but rules. Apart, so that a program that needs no rules does not carry what reads them.
     pub fn observe_without_rules(&mut self, scope: &Scope) -> Result<Observation, ObserveError> {
         let links = link::dump(&mut self.socket).map_err(because("links"))?;
-        let names = Names::of(&links);
+        let names = link::names_of(&links);
         let addresses = address::dump(&mut self.socket, &names).map_err(because("addresses"))?;
         let routes = route::dump(&mut self.socket, &names, self.last.routes).map_err(because("routes"))?;
         let mut observation = Observation { links, addresses, routes, ..Observation::default() };

@@ -2,7 +2,6 @@
 
 use std::net::IpAddr;
 
-use flannel_plan::link_name::LinkName;
 use flannel_plan::observation::RouteFact;
 use flannel_plan::state::{Route, RouteKind};
 use ipnet::IpNet;
@@ -14,7 +13,7 @@ use crate::abi::{
     RTA_OIF, RTA_PREFSRC, RTA_PRIORITY, RTA_TABLE, RTA_VIA, RTM_DELROUTE, RTM_F_CLONED, RTM_GETROUTE,
     RTM_NEWROUTE, RTN_BLACKHOLE, RTN_LOCAL, RTN_MULTICAST, RTN_PROHIBIT, RTN_UNICAST, RTNH_F_ONLINK,
 };
-use crate::names::Names;
+use crate::link::Names;
 use crate::netlink::{NetlinkError, Outbox, Received, Socket, Writer, family_of, ip, number};
 
 /// All routes of the main table, IPv4 first; `expected` is how many there may be.
@@ -111,77 +110,35 @@ fn write(message: &mut Writer, route: &Route, link: Option<u32>, (scope, flags):
     }
 }
 
-/// A route of the main table, with its devices by number.
-pub(crate) struct Mention {
-    pub(crate) destination: IpNet,
-    /// The device of a route with a single one.
-    pub(crate) link: Option<u32>,
-    metric: u32,
-    kind: RouteKind,
-    via: Option<IpAddr>,
-    source: Option<IpAddr>,
-    onlink: bool,
-    protocol: u8,
-}
-
 /// Reads a message about a route of the main table that leads packets on, or drops them.
-pub(crate) fn read_mention(message: &Received) -> Option<Mention> {
+pub(crate) fn read(message: &Received, names: &Names) -> Option<RouteFact> {
     let (header, attributes) = message.split::<12>()?;
     let [family, length, _, tos, table, protocol, _, kind, ..] = *header;
     let flags = number(&header[8..])?;
     if tos != 0 || flags & RTM_F_CLONED != 0 || (RTN_LOCAL..=RTN_MULTICAST).contains(&kind) {
         return None;
     }
-    let mut mention = Mention {
-        destination: IpNet::new(unspecified(family)?, length).ok()?,
-        link: None,
-        metric: 0,
-        kind: kind_of(kind),
-        via: None,
-        source: None,
-        onlink: flags & RTNH_F_ONLINK != 0,
-        protocol,
-    };
-    let mut table = u32::from(table);
+    let (destination, onlink) = (IpNet::new(unspecified(family)?, length).ok()?, flags & RTNH_F_ONLINK != 0);
+    let mut route = Route { destination, kind: kind_of(kind), via: None, link: None, onlink, protocol };
+    let (mut table, mut metric, mut source) = (u32::from(table), 0, None);
     for (kind, value) in attributes {
         match kind {
-            RTA_DST => mention.destination = IpNet::new(ip(value)?, length).ok()?,
+            RTA_DST => route.destination = IpNet::new(ip(value)?, length).ok()?,
             RTA_TABLE => table = number(value)?,
-            _ => mention.take(kind, value),
-        }
-    }
-    (table == u32::from(RT_TABLE_MAIN)).then(|| mention.settled())
-}
-
-impl Mention {
-    /// Whether it leads on by one of several ways.
-    pub(crate) fn is_multipath(&self) -> bool {
-        self.kind == RouteKind::Multipath
-    }
-
-    fn take(&mut self, kind: u16, value: &[u8]) {
-        match kind {
-            RTA_OIF => self.link = number(value),
-            RTA_GATEWAY => self.via = ip(value),
-            RTA_VIA => self.via = value.get(2..).and_then(ip),
-            RTA_PRIORITY => self.metric = number(value).unwrap_or_default(),
-            RTA_PREFSRC => self.source = ip(value),
-            RTA_MULTIPATH if self.kind == RouteKind::Unicast => self.kind = RouteKind::Multipath,
-            RTA_ENCAP_TYPE => self.kind = RouteKind::Other,
+            RTA_OIF => route.link = number(value).and_then(|index| names.get(&index).copied()),
+            RTA_GATEWAY => route.via = ip(value),
+            RTA_VIA => route.via = value.get(2..).and_then(ip),
+            RTA_PRIORITY => metric = number(value).unwrap_or_default(),
+            RTA_PREFSRC => source = ip(value),
+            RTA_MULTIPATH if route.kind == RouteKind::Unicast => route.kind = RouteKind::Multipath,
+            RTA_ENCAP_TYPE => route.kind = RouteKind::Other,
             _ => {}
         }
     }
-
-    /// The same without what the kernel adds by itself.
-    fn settled(mut self) -> Self {
-        if self.destination.addr().is_ipv6() && self.metric == IP6_RT_PRIO_USER {
-            self.metric = 0;
-        }
-        if self.kind == RouteKind::Blackhole {
-            self.link = None; // of IPv6 the kernel says `lo`
-        }
-        self
-    }
+    // What the kernel adds by itself: a metric, and `lo` to a blackhole, both of IPv6.
+    metric = if family == AF_INET6 && metric == IP6_RT_PRIO_USER { 0 } else { metric };
+    route.link = route.link.filter(|_| route.kind != RouteKind::Blackhole);
+    (table == u32::from(RT_TABLE_MAIN)).then_some(RouteFact { route, metric, source })
 }
 
 fn unspecified(family: u8) -> Option<IpAddr> {
@@ -200,22 +157,10 @@ fn kind_of(kind: u8) -> RouteKind {
     }
 }
 
+/// The same of a dump for one family: without IPv6 in the kernel the question is answered with the routes of another.
 pub(crate) fn read_fact(message: &Received, names: &Names, family: u8) -> Option<RouteFact> {
-    let mention = read_mention(message)?;
-    // Without IPv6 in the kernel the question is answered with the routes of another family.
-    if message.payload.first() != Some(&family) || is_local_business(mention.destination) {
-        return None;
-    }
-    let link: Option<LinkName> = mention.link.and_then(|index| names.name(index));
-    let route = Route {
-        destination: mention.destination,
-        kind: mention.kind,
-        via: mention.via,
-        link,
-        onlink: mention.onlink,
-        protocol: mention.protocol,
-    };
-    Some(RouteFact { route, metric: mention.metric, source: mention.source })
+    let fact = read(message, names).filter(|_| message.payload.first() == Some(&family))?;
+    (!is_local_business(fact.route.destination)).then_some(fact)
 }
 
 /// Every IPv6 device has routes for its own wire and for multicast.

@@ -12,11 +12,11 @@ use flannel_plan::link_name::LinkName;
 use flannel_plan::mac::Mac;
 
 use crate::abi::{
-    IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_BR_VLAN_DEFAULT_PVID, IFLA_EXT_MASK, IFLA_IFNAME, IFLA_INFO_DATA,
+    IFF_PROMISC, IFF_UP, IFLA_ADDRESS, IFLA_BR_VLAN_DEFAULT_PVID, IFLA_IFNAME, IFLA_INFO_DATA,
     IFLA_INFO_KIND, IFLA_LINK, IFLA_LINKINFO, IFLA_MASTER, IFLA_MTU, IFLA_OPERSTATE, NDA_DST, NUD_PERMANENT,
-    RTEXT_FILTER_SKIP_STATS, RTM_DELLINK, RTM_GETLINK, RTM_GETNEIGH, RTM_NEWLINK, RTM_NEWNEIGH, RTNLGRP_LINK,
+    RTM_GETNEIGH, RTM_NEWLINK, RTM_NEWNEIGH, RTNLGRP_LINK,
 };
-use crate::link::{header, text};
+use crate::link::{self, header, question, text};
 use crate::netlink::{Attributes, NetlinkError, NoticeSocket, Outbox, Received, Socket, Writer, ip, number};
 
 /// A neighbour that has answered: reachable, stale, about to be asked again, or set by hand. One that was only
@@ -74,35 +74,18 @@ impl Stack {
 
     /// The device of a name.
     pub fn device(&mut self, name: LinkName) -> Result<Option<Device>, NetlinkError> {
-        self.find(0, |message| message.text(IFLA_IFNAME, name.as_str()))
+        let question = question(0, |message| message.text(IFLA_IFNAME, name.as_str()));
+        link::ask(&mut self.socket, question, read)
     }
 
     /// The device of a number.
     pub fn device_at(&mut self, index: u32) -> Result<Option<Device>, NetlinkError> {
-        self.find(index, |_| ())
-    }
-
-    fn find(&mut self, index: u32, write: impl FnOnce(&mut Writer)) -> Result<Option<Device>, NetlinkError> {
-        let request = Outbox::of(RTM_GETLINK, 0, |message| {
-            message.header(&header(index, 0, 0));
-            write(message);
-            message.number(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
-        });
-        match self.socket.ask(request, read) {
-            Err(why) if why.says_absent() => Ok(None),
-            answer => answer,
-        }
+        link::ask(&mut self.socket, question(index, |_| ()), read)
     }
 
     /// The ports of a bridge.
     pub fn ports(&mut self, bridge: u32) -> Result<Vec<Device>, NetlinkError> {
-        let request = || {
-            Outbox::of(RTM_GETLINK, 0, |message| {
-                message.header(&header(0, 0, 0));
-                message.number(IFLA_MASTER, bridge);
-                message.number(IFLA_EXT_MASK, RTEXT_FILTER_SKIP_STATS);
-            })
-        };
+        let request = || question(0, |message| message.number(IFLA_MASTER, bridge));
         let mut found = Vec::new();
         // An old kernel ignores IFLA_MASTER and tells all devices.
         self.socket.dump(request, &mut found, |message| {
@@ -143,22 +126,15 @@ impl Stack {
 
     pub(crate) fn change(
         &mut self,
-        header: &[u8],
+        header: &[u8; 16],
         write: impl FnOnce(&mut Writer),
     ) -> Result<(), NetlinkError> {
-        self.socket.request(Outbox::of(RTM_NEWLINK, 0, |message| {
-            message.header(header);
-            write(message);
-        }))
+        link::set(&mut self.socket, header, write)
     }
 
     /// Removes a device; with one end of a veth pair the other goes, too. One that is gone is no failure.
     pub fn remove(&mut self, index: u32) -> Result<(), NetlinkError> {
-        let request = Outbox::of(RTM_DELLINK, 0, |message| message.header(&header(index, 0, 0)));
-        match self.socket.request(request) {
-            Err(why) if why.says_absent() => Ok(()),
-            outcome => outcome,
-        }
+        link::remove(&mut self.socket, index)
     }
 
     /// Waits until a device can carry packets, and gives it as it is then, or as it is at the end of the limit.
@@ -205,10 +181,9 @@ impl Stack {
 }
 
 fn read_neighbour(message: &Received) -> Option<IpAddr> {
-    let (header, mut attributes) = message.split::<12>()?;
+    let (header, attributes) = message.split::<12>()?;
     let has_answered = u16::from_ne_bytes([header[8], header[9]]) & NUD_ANSWERED != 0;
-    let address = attributes.find(|(kind, _)| *kind == NDA_DST).and_then(|(_, value)| ip(value));
-    address.filter(|_| message.kind == RTM_NEWNEIGH && has_answered)
+    attributes.get(NDA_DST).and_then(ip).filter(|_| message.kind == RTM_NEWNEIGH && has_answered)
 }
 
 /// Reads a message about a device.
@@ -253,10 +228,9 @@ fn read_info(device: &mut Device, info: Attributes) {
         match kind {
             IFLA_INFO_KIND => device.kind = text(value).into(),
             IFLA_INFO_DATA if &*device.kind == "bridge" => {
-                let vlan = Attributes(value).find(|(kind, _)| *kind == IFLA_BR_VLAN_DEFAULT_PVID);
                 let vlan =
-                    vlan.and_then(|(_, value)| value.first_chunk().map(|vlan| u16::from_ne_bytes(*vlan)));
-                device.default_vlan = vlan.filter(|vlan| *vlan != 0);
+                    Attributes(value).get(IFLA_BR_VLAN_DEFAULT_PVID).and_then(|vlan| vlan.first_chunk());
+                device.default_vlan = vlan.map(|vlan| u16::from_ne_bytes(*vlan)).filter(|vlan| *vlan != 0);
             }
             _ => {}
         }

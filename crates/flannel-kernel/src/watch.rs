@@ -9,9 +9,8 @@ use std::time::{Duration, Instant};
 
 use flannel_plan::family::overlap;
 use flannel_plan::link_name::LinkName;
-use flannel_plan::state::FdbEntry;
+use flannel_plan::state::{FdbEntry, Route, RouteKind};
 use ipnet::IpNet;
-use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
 use crate::abi::{
@@ -19,7 +18,7 @@ use crate::abi::{
     RTM_NEWROUTE, RTNLGRP_IPV4_IFADDR, RTNLGRP_IPV4_ROUTE, RTNLGRP_IPV6_IFADDR, RTNLGRP_IPV6_ROUTE,
     RTNLGRP_LINK, RTNLGRP_NEIGH,
 };
-use crate::names::Names;
+use crate::link::Names;
 use crate::netlink::{NetlinkError, NoticeSocket, Receipt, Received, Socket, messages};
 use crate::{address, link, neighbour, route};
 
@@ -90,12 +89,6 @@ impl fmt::Display for Notice {
 #[error("cannot watch the kernel's notices: {0}")]
 pub struct WatchError(#[from] NetlinkError);
 
-impl From<Errno> for WatchError {
-    fn from(errno: Errno) -> Self {
-        Self(errno.into())
-    }
-}
-
 /// A listener to the kernel's notices, in one network namespace.
 pub struct Watch {
     socket: NoticeSocket,
@@ -110,7 +103,7 @@ impl Watch {
     pub fn open(interest: Arc<RwLock<Interest>>) -> Result<Self, WatchError> {
         let socket = NoticeSocket::open(None, &GROUPS)?;
         let mut asking = Socket::open()?;
-        let names = Names::of(&link::dump(&mut asking)?);
+        let names = link::names_of(&link::dump(&mut asking)?);
         Ok(Self { socket, names, asking, interest })
     }
 
@@ -157,7 +150,7 @@ impl Watch {
 
     /// Notices were lost, perhaps one about a new device.
     fn start_over(&mut self) -> Result<Notice, WatchError> {
-        self.names = Names::of(&link::dump(&mut self.asking)?);
+        self.names = link::names_of(&link::dump(&mut self.asking)?);
         Ok(Notice::Everything)
     }
 }
@@ -173,10 +166,10 @@ impl Interest {
             || self.obstacles.contains(&link)
     }
 
-    fn includes_route(&self, mention: &route::Mention, link: Option<LinkName>) -> bool {
-        let to = mention.destination;
+    fn includes_route(&self, route: &Route) -> bool {
+        let to = route.destination;
         // A route of several ways may lead through any device.
-        let by_link = link.map_or(mention.is_multipath(), |link| self.includes(link));
+        let by_link = route.link.map_or(route.kind == RouteKind::Multipath, |link| self.includes(link));
         !route::is_local_business(to)
             && (by_link || to.prefix_len() == 0 || self.networks.iter().any(|network| overlap(*network, to)))
     }
@@ -187,17 +180,19 @@ fn notice(message: &Received, names: &mut Names, interest: &Interest) -> Option<
     match message.kind {
         RTM_NEWLINK | RTM_DELLINK => {
             let (index, name) = link::read_name(message)?;
-            let before = names.set(index, (message.kind == RTM_NEWLINK).then_some(name));
+            let before = match message.kind {
+                RTM_NEWLINK => names.insert(index, name),
+                _ => names.remove(&index),
+            };
             before.into_iter().chain([name]).find(|name| interest.includes(*name)).map(Notice::Link)
         }
         RTM_NEWADDR | RTM_DELADDR => {
-            let link = names.name(address::read_mention(message)?)?;
+            let link = *names.get(&address::read_mention(message)?)?;
             interest.includes(link).then_some(Notice::Address(link))
         }
         RTM_NEWROUTE | RTM_DELROUTE => {
-            let mention = route::read_mention(message)?;
-            let link = mention.link.and_then(|index| names.name(index));
-            interest.includes_route(&mention, link).then_some(Notice::Route(mention.destination))
+            let route = route::read(message, names)?.route;
+            interest.includes_route(&route).then_some(Notice::Route(route.destination))
         }
         RTM_NEWNEIGH | RTM_DELNEIGH => notice_of_entry(message, names, interest),
         _ => None,
@@ -206,7 +201,7 @@ fn notice(message: &Received, names: &mut Names, interest: &Interest) -> Option<
 
 fn notice_of_entry(message: &Received, names: &Names, interest: &Interest) -> Option<Notice> {
     let mention = neighbour::read_mention(message)?;
-    let link = names.name(mention.link).filter(|link| interest.is_ours(*link))?;
+    let link = *names.get(&mention.link).filter(|link| interest.is_ours(**link))?;
     if mention.fdb {
         let matters = mention.permanent && !is_own_entry(message, (mention.link, link), interest);
         return matters.then_some(Notice::Fdb(link));

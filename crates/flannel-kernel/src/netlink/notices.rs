@@ -5,15 +5,11 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::netlink::SocketAddrNetlink;
-use rustix::net::{AddressFamily, Protocol, RecvFlags, SocketFlags, SocketType, sockopt};
+use rustix::net::{Protocol, RecvFlags, sockopt};
 
-use super::socket::{drain, set_option};
+use super::NetlinkError;
+use super::socket::{INBOX, drain, open_netlink, set_option};
 use crate::abi::NETLINK_ADD_MEMBERSHIP;
-
-/// Enough for the notices of a thousand objects that come at once; beyond it we look at everything.
-const RECEIVE_BUFFER: usize = 1024 * 1024;
-const INBOX: usize = 64 * 1024;
 
 /// A socket for the kernel's notices, in the namespace of the thread that opened it.
 pub(crate) struct NoticeSocket {
@@ -33,29 +29,24 @@ pub(crate) enum Receipt<'a> {
 
 impl NoticeSocket {
     /// Starts to listen to groups of a protocol; none is that of routes.
-    pub(crate) fn open(protocol: Option<Protocol>, groups: &[u32]) -> Result<Self, Errno> {
-        let kind = (AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC);
-        let fd = rustix::net::socket_with(kind.0, kind.1, kind.2, protocol)?;
-        rustix::net::bind(&fd, &SocketAddrNetlink::new(0, 0))?;
-        if sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER).is_err() {
-            sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER)?;
-        }
+    pub(crate) fn open(protocol: Option<Protocol>, groups: &[u32]) -> Result<Self, NetlinkError> {
+        let fd = open_netlink(protocol)?;
         groups.iter().try_for_each(|group| set_option(&fd, NETLINK_ADD_MEMBERSHIP, *group))?;
         Ok(Self { fd, inbox: vec![0; INBOX].into() })
     }
 
     /// Keeps at most so many bytes of notices that were not read yet.
-    pub(crate) fn keep_at_most(&self, bytes: usize) -> Result<(), Errno> {
-        sockopt::set_socket_recv_buffer_size(&self.fd, bytes)
+    pub(crate) fn keep_at_most(&self, bytes: usize) -> Result<(), NetlinkError> {
+        Ok(sockopt::set_socket_recv_buffer_size(&self.fd, bytes)?)
     }
 
     /// Waits until there is something to hear, or until then; says whether there is.
-    pub(crate) fn wait_until(&self, end: Instant) -> Result<bool, Errno> {
+    pub(crate) fn wait_until(&self, end: Instant) -> Result<bool, NetlinkError> {
         let left = Timespec::try_from(end.saturating_duration_since(Instant::now())).ok();
         match poll(&mut [PollFd::new(&self.fd, PollFlags::IN)], left.as_ref()) {
             Ok(count) => Ok(count > 0),
             Err(Errno::INTR) => Ok(true),
-            Err(errno) => Err(errno),
+            Err(errno) => Err(errno.into()),
         }
     }
 
@@ -65,12 +56,12 @@ impl NoticeSocket {
     }
 
     /// Reads once; waits unless it is told not to.
-    pub(crate) fn receive(&mut self, flags: RecvFlags) -> Result<Receipt<'_>, Errno> {
+    pub(crate) fn receive(&mut self, flags: RecvFlags) -> Result<Receipt<'_>, NetlinkError> {
         let length = match rustix::net::recv(&self.fd, &mut self.inbox[..], flags | RecvFlags::TRUNC) {
             Ok((_, length)) => length,
             Err(Errno::INTR | Errno::AGAIN) => return Ok(Receipt::Nothing),
             Err(Errno::NOBUFS) => usize::MAX,
-            Err(errno) => return Err(errno),
+            Err(errno) => return Err(errno.into()),
         };
         if length > self.inbox.len() {
             drain(&self.fd, &mut self.inbox);

@@ -25,7 +25,8 @@ use crate::abi::{
 pub(crate) const MOST_IN_A_CHUNK: usize = 200;
 
 /// The kernel fills at most 32 KiB of a dump at once, however large our buffer is.
-const INBOX: usize = 64 * 1024;
+pub(super) const INBOX: usize = 64 * 1024;
+/// Enough for the notices of a thousand objects that come at once; beyond it we look at everything.
 const RECEIVE_BUFFER: usize = 1024 * 1024;
 /// A change waits for those of others, which may be large.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -61,18 +62,13 @@ impl Socket {
 
     /// Opens one to a part of the kernel, in the namespace of this thread.
     pub(crate) fn open_to(part: Option<Protocol>) -> Result<Self, NetlinkError> {
-        let fd =
-            rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, part)?;
-        rustix::net::bind(&fd, &SocketAddrNetlink::new(0, 0))?;
+        let fd = open_netlink(part)?;
         // Any process may write to a netlink socket; to one that is connected to port 0 only the kernel may.
         rustix::net::connect(&fd, &SocketAddrNetlink::new(0, 0))?;
         let port = SocketAddrNetlink::try_from(rustix::net::getsockname(&fd)?)?.pid();
         // An old kernel lacks some of these; then answers are larger or say less, but are still right.
         for option in [NETLINK_EXT_ACK, NETLINK_CAP_ACK, NETLINK_GET_STRICT_CHK] {
             let _ = set_option(&fd, option, 1);
-        }
-        if sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER).is_err() {
-            sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER)?;
         }
         sockopt::set_socket_timeout(&fd, sockopt::Timeout::Recv, Some(PATIENCE))?;
         Ok(Self { fd, port, sequence: 0, inbox: vec![0; INBOX].into(), urgent: None, parting: None })
@@ -277,6 +273,16 @@ impl Socket {
     }
 }
 
+/// Opens a socket with room for what the kernel says; no part is that of routes.
+pub(super) fn open_netlink(part: Option<Protocol>) -> Result<OwnedFd, Errno> {
+    let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, part)?;
+    rustix::net::bind(&fd, &SocketAddrNetlink::new(0, 0))?;
+    if sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER).is_err() {
+        sockopt::set_socket_recv_buffer_size(&fd, RECEIVE_BUFFER)?;
+    }
+    Ok(fd)
+}
+
 /// Sends a file into a mailbox that it shares with the mailbox itself; what is given back collects both when closed.
 fn post(fd: &OwnedFd) -> Result<OwnedFd, Errno> {
     let (here, mailbox) =
@@ -320,7 +326,7 @@ fn words(message: &Received) -> Option<Box<str>> {
         let echoed = usize::try_from(super::number(message.payload.get(4..)?)?).ok()?;
         start += if message.flags & NLM_F_CAPPED != 0 { 16 } else { echoed.next_multiple_of(4) };
     }
-    let (_, text) = Attributes(message.payload.get(start..)?).find(|(kind, _)| *kind == NLMSGERR_ATTR_MSG)?;
+    let text = Attributes(message.payload.get(start..)?).get(NLMSGERR_ATTR_MSG)?;
     Some(String::from_utf8_lossy(text).trim_end_matches('\0').into())
 }
 
