@@ -53,6 +53,7 @@ pub enum BackendError {
 }
 
 impl BackendError {
+    /// The same to be told.
     pub fn finding(&self) -> Finding {
         let (code, object, remedy) = match self {
             Self::Missing(name) => (Code::BackendMissing, name.clone(), USE_ANOTHER),

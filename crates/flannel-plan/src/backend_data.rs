@@ -48,6 +48,7 @@ impl BackendData {
         Ok((!value.is_null()).then(|| Self(compact(text).into())))
     }
 
+    /// The JSON text.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -27,10 +27,12 @@ impl Backoff {
         self.pause
     }
 
+    /// The longest pause that it gives.
     pub fn longest(&self) -> Duration {
         self.longest
     }
 
+    /// Begins anew, after a success.
     pub fn reset(&mut self) {
         self.pause = None;
     }

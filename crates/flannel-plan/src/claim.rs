@@ -78,6 +78,7 @@ impl Claim {
         claims.into_iter().flatten()
     }
 
+    /// The family that it is about.
     pub fn family(&self) -> Family {
         match self {
             Self::Subnet(subnet) => Family::of_net(*subnet),

@@ -52,6 +52,7 @@ pub struct Draft {
 }
 
 impl Draft {
+    /// Adds an object.
     pub fn put(&mut self, item: Item) {
         self.items.push(item);
     }

@@ -31,6 +31,7 @@ pub enum Contested {
 }
 
 impl InTheWay {
+    /// The same to be told.
     pub fn finding(&self) -> Finding {
         let Self { wanted, by, over } = self;
         let (cause, remedy) = match over {

@@ -17,10 +17,12 @@ impl Family {
     /// Both families, v4 first: the order of Go flannel's files and of our lists.
     pub const BOTH: [Family; 2] = [Family::V4, Family::V6];
 
+    /// The family of an address.
     pub fn of(address: IpAddr) -> Self {
         if address.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
+    /// The family of a network.
     pub fn of_net(net: IpNet) -> Self {
         Self::of(net.addr())
     }
@@ -79,6 +81,7 @@ impl<T> Default for ByFamily<T> {
 }
 
 impl<T> ByFamily<T> {
+    /// The value of one family.
     pub fn get(&self, family: Family) -> Option<&T> {
         match family {
             Family::V4 => self.v4.as_ref(),
@@ -107,6 +110,7 @@ impl<T> ByFamily<T> {
         }
     }
 
+    /// Whether neither family has a value.
     pub fn is_empty(&self) -> bool {
         self.v4.is_none() && self.v6.is_none()
     }

@@ -45,10 +45,12 @@ impl Finding {
         Self::new(Code::Unlisted, "", text)
     }
 
+    /// The same under another code.
     pub fn as_code(self, code: Code) -> Self {
         Self { code, severity: code.severity(), ..self }
     }
 
+    /// The same of another object.
     pub fn about(self, object: impl ToString) -> Self {
         Self { object: object.to_string(), ..self }
     }
@@ -110,6 +112,7 @@ impl fmt::Display for Finding {
     }
 }
 
+/// The sentences of findings.
 pub fn texts<'a>(findings: impl IntoIterator<Item = &'a Finding>) -> Vec<String> {
     findings.into_iter().map(|finding| finding.text.clone()).collect()
 }

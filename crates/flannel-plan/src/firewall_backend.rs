@@ -46,6 +46,7 @@ pub struct FirewallFacts {
     pub translated: ByFamily<Translated>,
 }
 
+/// Whether tunnel packets can be kept from conntrack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Untrack {
     Possible,
@@ -76,6 +77,7 @@ pub struct FirewallNeeds {
     pub source_ports: SourcePorts,
 }
 
+/// The choice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// What a plan is made from.

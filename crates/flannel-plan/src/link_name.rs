@@ -18,6 +18,7 @@ pub struct LinkName([u8; LONGEST]);
 pub struct LinkNameError(String);
 
 impl LinkName {
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         let length = self.0.iter().position(|byte| *byte == 0).unwrap_or(LONGEST);
         // Only whole texts get in (see `from_str`), so this never falls back.

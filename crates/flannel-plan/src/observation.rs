@@ -54,11 +54,13 @@ pub struct ObserveOptions {
 }
 
 impl Scope {
+    /// The firewall alone.
     pub fn of_firewall(query: FirewallQuery) -> Self {
         let options = ObserveOptions { without_objects: true, firewall: query, ..ObserveOptions::default() };
         Self { options, ..Self::default() }
     }
 
+    /// Whose rules are looked for.
     pub fn rules(&self) -> RuleScope {
         let instance = match Mark::read(&self.instance) {
             Some(mark) if mark.networks.is_empty() => mark.instance.into(),

@@ -68,6 +68,7 @@ impl NodeReport<'_> {
         self.reasons.iter().map(|text| self.finding(text))
     }
 
+    /// The findings behind the notes.
     pub fn notes(&self) -> impl Iterator<Item = Finding> {
         self.notes.iter().map(|text| self.finding(text))
     }
@@ -113,6 +114,7 @@ pub struct RepairLog {
 const MOST_REPAIRS: usize = 200;
 
 impl RepairLog {
+    /// Notes a repair.
     pub fn note(&mut self, key: &Key, at: u64) {
         let object = key.to_string();
         let known = self.repairs.iter().position(|repair| repair.object == object);
@@ -128,6 +130,7 @@ impl RepairLog {
         self.repairs.push(repair);
     }
 
+    /// The repairs, the latest last.
     pub fn all(&self) -> &[Repair] {
         &self.repairs
     }

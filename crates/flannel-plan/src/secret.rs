@@ -11,6 +11,7 @@ use std::fmt;
 pub struct Secret<T = String>(T);
 
 impl<T> Secret<T> {
+    /// Hides a value.
     pub fn new(value: impl Into<T>) -> Self {
         Self(value.into())
     }

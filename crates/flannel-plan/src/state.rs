@@ -95,6 +95,7 @@ pub enum RouteKind {
     Other,
 }
 
+/// A file with its whole content.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct File {
     pub path: Box<str>,
@@ -133,10 +134,12 @@ impl State {
         }
     }
 
+    /// Takes the item of one object out.
     pub fn remove(&mut self, key: &Key) -> Option<Item> {
         self.position(key).map(|at| self.items.remove(at))
     }
 
+    /// The item of one object.
     pub fn get(&self, key: &Key) -> Option<&Item> {
         self.position(key).map(|at| &self.items[at])
     }
@@ -150,6 +153,7 @@ impl State {
         self.items.iter()
     }
 
+    /// All items in the order of creation, as a slice.
     pub fn as_slice(&self) -> &[Item] {
         &self.items
     }
@@ -159,10 +163,12 @@ impl State {
         self.items.retain(keep);
     }
 
+    /// How many objects it has.
     pub fn len(&self) -> usize {
         self.items.len()
     }
 
+    /// Whether it has none.
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
     }

@@ -20,6 +20,7 @@ pub enum CidrFault {
     Ipv6Off,
 }
 
+/// Reads one network.
 pub fn network(text: &str) -> Result<IpNet, CidrFault> {
     let network = parsed(text).ok_or(CidrFault::NoNetwork)?;
     let is_mapped = |address: Ipv6Addr| address.to_ipv4_mapped().is_some();

@@ -39,10 +39,12 @@ pub struct AgentSpec {
 }
 
 impl AgentSpec {
+    /// Whose rules are looked for.
     pub fn scope(&self) -> RuleScope {
         RuleScope { masq_agent: Some(self.chain), ..RuleScope::default() }
     }
 
+    /// The tables with the rules, sorted.
     pub fn desired(&self) -> Vec<RuleTable> {
         let tables = self.source_ports.iter().map(|(family, ports)| self.table(family, *ports));
         tables.collect()

@@ -56,6 +56,7 @@ pub enum Why {
 }
 
 impl Why {
+    /// Which finding it is.
     pub fn code(&self) -> Code {
         match self {
             Self::OtherBackend(_) => Code::OtherBackend,

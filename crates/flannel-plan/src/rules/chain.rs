@@ -50,6 +50,7 @@ impl Chain {
         Self { name: name.into(), comment: None, base: Some(base) }
     }
 
+    /// The same with a comment.
     pub fn comment(mut self, comment: impl Into<Box<str>>) -> Self {
         self.comment = Some(comment.into());
         self

@@ -12,6 +12,7 @@ const LONGEST: usize = 28;
 pub struct ChainName([u8; LONGEST]);
 
 impl ChainName {
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         let length = self.0.iter().position(|byte| *byte == 0).unwrap_or(LONGEST);
         std::str::from_utf8(&self.0[..length]).unwrap_or_default()

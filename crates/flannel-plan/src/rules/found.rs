@@ -34,6 +34,7 @@ impl Unreadable {
             && self.table.as_ref().is_none_or(|table| *table == id.name)
     }
 
+    /// The same to be told.
     pub fn finding(&self) -> Finding {
         let object = format!("rules of {} in {}", self.family, self.system);
         Finding::new(Code::RulesUnreadable, object, self).with_parts(Some(self.why.clone()), None)
@@ -84,14 +85,17 @@ pub enum RuleName {
 }
 
 impl FoundTable {
+    /// A table with nothing in it.
     pub fn empty(id: TableId) -> Self {
         Self { id, dormant: false, chains: vec![], sets: vec![], other_sets: vec![], others: 0 }
     }
 
+    /// Whether nothing is in it.
     pub fn is_bare(&self) -> bool {
         self.chains.is_empty() && self.sets.is_empty() && self.other_sets.is_empty() && self.others == 0
     }
 
+    /// A chain by its name.
     pub fn chain(&self, name: &str) -> Option<&FoundChain> {
         self.chains.iter().find(|chain| &*chain.name == name)
     }
@@ -106,6 +110,7 @@ impl FoundTable {
         });
     }
 
+    /// All rules with their chains.
     pub fn rules(&self) -> impl Iterator<Item = (&FoundChain, &FoundRule)> {
         self.chains.iter().flat_map(|chain| chain.rules.iter().map(move |rule| (chain, rule)))
     }

@@ -21,10 +21,12 @@ pub enum PortsFault {
 }
 
 impl PortRange {
+    /// Whether a port is one of them.
     pub fn contains(self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }
 
+    /// How many there are.
     pub fn size(self) -> u32 {
         u32::from(self.last.saturating_sub(self.first)) + 1
     }

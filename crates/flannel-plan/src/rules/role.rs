@@ -50,6 +50,7 @@ impl Role {
         }
     }
 
+    /// The name of our chain.
     pub fn chain(&self, system: System) -> &str {
         match (self, system) {
             (Self::Masquerade, System::Nftables) => "postrtg",

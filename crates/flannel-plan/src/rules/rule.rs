@@ -145,20 +145,24 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// A rule without a comment.
     pub fn new(matches: impl Into<Vec<Match>>, action: Action) -> Self {
         Self { matches: matches.into(), set_mark: None, action, comment: None, tag: None }
     }
 
+    /// The same with a comment.
     pub fn comment(mut self, comment: impl Into<Box<str>>) -> Self {
         self.comment = Some(comment.into());
         self
     }
 
+    /// The same with a tag.
     pub fn tag(mut self, tag: impl Into<Box<str>>) -> Self {
         self.tag = Some(tag.into());
         self
     }
 
+    /// The same that sets bits of the mark.
     pub fn set_mark(mut self, value: u32, mask: u32) -> Self {
         self.set_mark = Some(SetMark { value, mask });
         self
@@ -261,6 +265,7 @@ impl Action {
         Self::Masquerade(ports, None)
     }
 
+    /// The packet goes through that chain, and comes back.
     pub fn jump(chain: impl Into<Box<str>>) -> Self {
         Self::Jump(chain.into())
     }

@@ -93,6 +93,7 @@ impl Key {
         self.kind_and_tier().0
     }
 
+    /// Whose failure the failure of this object is.
     pub fn tier(&self) -> Tier {
         self.kind_and_tier().1
     }

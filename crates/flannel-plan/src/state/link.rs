@@ -68,6 +68,7 @@ impl LinkKind {
         }
     }
 
+    /// The device that it sends through.
     pub fn lower(&self) -> Option<LinkName> {
         match self {
             Self::Vxlan(vxlan) => vxlan.lower,
@@ -75,6 +76,7 @@ impl LinkKind {
         }
     }
 
+    /// The settings, if it is a vxlan device.
     pub fn vxlan(&self) -> Option<&Vxlan> {
         match self {
             Self::Vxlan(vxlan) => Some(vxlan),

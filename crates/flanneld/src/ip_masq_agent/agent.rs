@@ -25,6 +25,7 @@ use crate::wake::{Alarm, Wake};
 pub const NO_TOOLS: &str = "this host has neither nftables in its kernel nor an iptables program: `modprobe nf_tables`, \
                             or install iptables";
 
+/// The agent.
 pub struct Agent {
     options: AgentOptions,
     rules: Rules,
@@ -45,6 +46,7 @@ enum Cause {
 }
 
 impl Agent {
+    /// An agent that has done nothing yet.
     pub fn new(options: AgentOptions, mut rules: Rules, suspects: Suspects) -> Self {
         let tools = rules.tools(&options.families);
         let (followed, damper) = (Followed::default(), Damper::default());

@@ -47,6 +47,7 @@ impl Said {
     }
 }
 
+/// Reads the file as it is now.
 pub fn read(options: &AgentOptions) -> Result<Said, FileFault> {
     let defaults = || AgentConfig::without_file(options.default_networks);
     match text(&options.config)?.filter(|text| !text.trim().is_empty()) {

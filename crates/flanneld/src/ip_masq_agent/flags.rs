@@ -153,10 +153,12 @@ fn port_ranges(text: &str) -> Result<Vec<PortRange>, String> {
     ports::ranges(text).map_err(|fault| format!("is no list of ports: {fault}"))
 }
 
+/// All faults as one text.
 pub fn report(faults: &[OptionFault]) -> String {
     options::report(PROGRAM, faults)
 }
 
+/// The text of `--help`.
 pub fn usage() -> String {
     let flags = FLAGS.describe(["Flags of the original:", "Flags of this one only:"]);
     format!(

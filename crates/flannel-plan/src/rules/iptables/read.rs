@@ -27,6 +27,7 @@ pub struct Saved {
 #[error("iptables-save stopped within table {0}")]
 pub struct CutOff(pub String);
 
+/// Reads the output of `iptables-save`.
 pub fn saved(system: System, family: Family, output: &str) -> Result<Saved, CutOff> {
     let mut saved = Saved::default();
     let mut open: Option<Open> = None;
