@@ -21,7 +21,7 @@ fuzz_target!(|text: &str| {
         return;
     };
     told(request.valid_attachments());
-    told(request.cni_args(&["IP", "MAC"]));
+    told(request.cni_arg("IP", &["IP", "MAC"]));
     for plugin in Plugin::ALL {
         told(plugin.read(&request));
     }

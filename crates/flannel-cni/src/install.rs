@@ -3,27 +3,11 @@
 //! A runtime may call a plugin at any moment: each name is replaced in one step, so it is always the old
 //! program or the new one.
 
-use std::fmt;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use crate::plugins::Plugin;
-
-/// What was done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Placed {
-    pub program: PathBuf,
-    /// The names that now lead to it.
-    pub names: Vec<PathBuf>,
-}
-
-impl fmt::Display for Placed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "installed {}", self.program.display())?;
-        self.names.iter().try_for_each(|name| writeln!(f, "installed {}", name.display()))
-    }
-}
 
 /// Why a name could not be put in place.
 #[derive(Debug, thiserror::Error)]
@@ -37,8 +21,8 @@ pub struct InstallError {
 const OWN: &str = "flannel-cni";
 
 /// Copies the program into the folder once, and links the names of the plugins to that copy: then a plugin
-/// finds itself behind the others' names and calls them without starting a process.
-pub fn install(program: &Path, folder: &Path) -> Result<Placed, InstallError> {
+/// finds itself behind the others' names and calls them without starting a process. Gives all paths that lead to it.
+pub fn install(program: &Path, folder: &Path) -> Result<Vec<PathBuf>, InstallError> {
     let because = |path: &Path| {
         let path = path.to_owned();
         move |source| InstallError { path, source }
@@ -50,14 +34,14 @@ pub fn install(program: &Path, folder: &Path) -> Result<Placed, InstallError> {
         fs::set_permissions(to, fs::Permissions::from_mode(0o755))
     };
     place(&own, copy).map_err(because(&own))?;
-    let mut names = Vec::new();
+    let mut placed = vec![own.clone()];
     for plugin in Plugin::ALL {
         let name = folder.join(plugin.name());
         // A file system without hard links gets copies; they find each other by running each other.
         place(&name, |to| fs::hard_link(&own, to).or_else(|_| copy(to))).map_err(because(&name))?;
-        names.push(name);
+        placed.push(name);
     }
-    Ok(Placed { program: own, names })
+    Ok(placed)
 }
 
 /// Makes a file beside the name and renames it.
@@ -92,7 +76,7 @@ mod tests {
         for content in ["one", "two", "two"] {
             fs::write(&program, content).unwrap();
             let placed = install(&program, &bin).unwrap();
-            assert_eq!(placed.program, bin.join("flannel-cni"));
+            assert_eq!((&placed[0], placed.len()), (&bin.join("flannel-cni"), 6));
             assert_eq!(
                 names(&bin),
                 ["bridge", "flannel", "flannel-cni", "host-local", "loopback", "portmap"]

@@ -156,7 +156,10 @@ fn command_line(name: &str, arguments: &[OsString]) -> Reply {
 
 fn install_into(folder: &OsStr) -> Reply {
     match install::install(Path::new("/proc/self/exe"), Path::new(folder)) {
-        Ok(placed) => Reply { stdout: placed.to_string(), ..Reply::default() },
+        Ok(placed) => {
+            let lines = placed.iter().map(|path| format!("installed {}\n", path.display()));
+            Reply { stdout: lines.collect(), ..Reply::default() }
+        }
         Err(error) => Reply { stderr: format!("error: {error}\n"), status: 1, ..Reply::default() },
     }
 }

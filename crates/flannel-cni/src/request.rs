@@ -7,8 +7,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-pub use args::Args;
-pub use environment::{Environment, check_container_id, check_interface_name, is_plain_name};
+pub use environment::{Environment, check_container_id, check_interface_name, check_network_name};
 
 use crate::error::{CniError, code};
 use crate::json::Object;
@@ -142,9 +141,9 @@ impl Request {
         Attachment::from_previous(previous, self.version).map(Some).map_err(unreadable)
     }
 
-    /// `CNI_ARGS`, of which the plugin knows the keys `known`.
-    pub fn cni_args(&self, known: &[&str]) -> Result<Args<'_>, CniError> {
-        Args::parse(&self.args, known)
+    /// A key of `CNI_ARGS`, of which the plugin knows the keys `known`.
+    pub fn cni_arg(&self, key: &str, known: &[&str]) -> Result<Option<&str>, CniError> {
+        args::value_of(&self.args, key, known)
     }
 
     /// GC: the attachments that are to stay. None is not an empty list: then nothing may be deleted.
@@ -186,14 +185,8 @@ fn network_name(config: Object<'_>) -> Result<&str, CniError> {
     let unreadable = |why: CniError| {
         CniError::new(code::DECODING_FAILURE, why.msg).context("error unmarshall network config")
     };
-    match config.text("name").map_err(unreadable)?.unwrap_or_default() {
-        "" => Err(CniError::new(code::INVALID_CONFIG, "missing network name")),
-        name if is_plain_name(name) => Ok(name),
-        name => {
-            let text = "invalid characters found in network name";
-            Err(CniError::new(code::INVALID_CONFIG, text).details(name))
-        }
-    }
+    let name = config.text("name").map_err(unreadable)?.unwrap_or_default();
+    check_network_name(name).map(|()| name)
 }
 
 /// The version of the configuration, which must have the command.

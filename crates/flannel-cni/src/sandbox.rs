@@ -19,29 +19,20 @@ const ABSENT: [Errno; 4] = [Errno::NOENT, Errno::SRCH, Errno::NAMETOOLONG, Errno
 /// Our own; that of the thread, since a thread may be in another than its process.
 const OURS: &str = "/proc/thread-self/ns/net";
 
-/// What a path to a namespace stands for.
-#[derive(Debug)]
-pub enum Sandbox {
-    /// The namespace.
-    Open(File),
-    /// No namespace any more, or none that the runtime knows.
-    Gone,
-}
-
 /// Opens the namespace, which must be there: for ADD and CHECK.
 pub fn open(path: &Path) -> Result<File, CniError> {
     open_netns(path).map_err(|fault| fault.error(path))
 }
 
-/// Looks for the namespace, which may be gone: for DEL.
+/// Opens the namespace, if it is not gone and the runtime knows it: for DEL.
 ///
 /// A regular file is what a namespace leaves behind when it is unmounted and not removed.
-pub fn find(path: Option<&Path>) -> Result<Sandbox, CniError> {
-    let Some(path) = path else { return Ok(Sandbox::Gone) };
+pub fn find(path: Option<&Path>) -> Result<Option<File>, CniError> {
+    let Some(path) = path else { return Ok(None) };
     match open_netns(path) {
-        Ok(file) => Ok(Sandbox::Open(file)),
-        Err(Fault::Stat(errno)) if ABSENT.contains(&errno) => Ok(Sandbox::Gone),
-        Err(Fault::Magic(_)) if fs::metadata(path).is_ok_and(|found| found.is_file()) => Ok(Sandbox::Gone),
+        Ok(file) => Ok(Some(file)),
+        Err(Fault::Stat(errno)) if ABSENT.contains(&errno) => Ok(None),
+        Err(Fault::Magic(_)) if fs::metadata(path).is_ok_and(|found| found.is_file()) => Ok(None),
         Err(fault) => Err(fault.error(path)),
     }
 }
@@ -88,12 +79,9 @@ fn open_netns(path: &Path) -> Result<File, Fault> {
         NSFS => {}
         other => return Err(Fault::Magic(other)),
     }
-    let file = File::open(path).map_err(|error| Fault::Stat(errno(&error)))?;
+    let file = File::open(path);
+    let file = file.map_err(|why| Fault::Stat(Errno::from_io_error(&why).unwrap_or(Errno::IO)))?;
     if is_another_kind(&file) { Err(Fault::Kind) } else { Ok(file) }
-}
-
-fn errno(error: &std::io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 /// An error number in the words of Go, which begin in lower case.
@@ -119,10 +107,10 @@ mod tests {
         let expected =
             format!("failed to open netns {path:?}: failed to Statfs {path:?}: no such file or directory");
         assert_eq!(told(&path), expected);
-        assert!(matches!(find(Some(&path)), Ok(Sandbox::Gone)));
-        assert!(matches!(find(None), Ok(Sandbox::Gone)));
+        assert!(matches!(find(Some(&path)), Ok(None)));
+        assert!(matches!(find(None), Ok(None)));
         let (long, below) = (folder.path().join("x".repeat(300)), Path::new("/proc/self/status/net"));
-        assert!(matches!((find(Some(&long)), find(Some(below))), (Ok(Sandbox::Gone), Ok(Sandbox::Gone))));
+        assert!(matches!((find(Some(&long)), find(Some(below))), (Ok(None), Ok(None))));
         assert_eq!(refuse_ours(&path), Ok(()));
     }
 
@@ -130,7 +118,7 @@ mod tests {
     fn a_file_that_is_left_of_a_namespace_counts_as_gone() {
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(told(file.path()).contains("unknown FS magic on "));
-        assert!(matches!(find(Some(file.path())), Ok(Sandbox::Gone)));
+        assert!(matches!(find(Some(file.path())), Ok(None)));
         assert_eq!(refuse_ours(file.path()), Ok(()));
         let folder = tempfile::tempdir().unwrap();
         assert!(find(Some(folder.path())).is_err(), "a folder never was a namespace");
@@ -152,7 +140,7 @@ mod tests {
             let refusal = refuse_ours(Path::new(&path)).unwrap_err();
             let text = "plugin's netns and netns from CNI_NETNS should not be the same";
             assert_eq!((refusal.code, &*refusal.msg), (8, text));
-            assert!(matches!(find(Some(Path::new(&path))), Ok(Sandbox::Open(_))));
+            assert!(matches!(find(Some(Path::new(&path))), Ok(Some(_))));
             assert!(open(Path::new(&path)).is_ok());
         }
     }

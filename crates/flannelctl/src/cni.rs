@@ -12,7 +12,7 @@ use flannel_cni::json::indented;
 use flannel_cni::request::AttachmentId;
 use flannel_cni::result::{Attachment, Route};
 use flannel_cni::runtime::{Answer, CACHE, Container, Network, Runtime, Valid};
-use flannel_cni::sandbox::{self, Sandbox};
+use flannel_cni::sandbox;
 use serde_json::{Map, Value};
 
 use flannel_screen::Form;
@@ -195,8 +195,7 @@ fn valid(keep: &[AttachmentId], living: Option<Vec<AttachmentId>>) -> Valid {
 /// The attachments whose namespace is there; one that cannot be looked at counts as there.
 fn living(runtime: &Runtime<'_>) -> anyhow::Result<Vec<AttachmentId>> {
     let records = runtime.records()?.into_iter().map(|record| record.container);
-    let is_there =
-        |container: &Container| !matches!(sandbox::find(container.netns.as_deref()), Ok(Sandbox::Gone));
+    let is_there = |container: &Container| !matches!(sandbox::find(container.netns.as_deref()), Ok(None));
     Ok(records.filter(is_there).map(|container| container.attachment()).collect())
 }
 

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use crate::error::{CniError, OrInternal};
 use crate::request::Request;
 use crate::result::{Attachment, Interface, Ip};
-use crate::sandbox::{self, Sandbox};
+use crate::sandbox;
 
 /// Raises `lo`; behind other plugins their result is the answer.
 pub fn add(request: &Request) -> Result<Attachment, CniError> {
@@ -32,9 +32,9 @@ pub fn add(request: &Request) -> Result<Attachment, CniError> {
 /// Lowers `lo`, if there is still one, and never the host's: not even one who overrides the check wants that.
 pub fn del(request: &Request) -> Result<(), CniError> {
     match sandbox::find(request.netns.as_deref())? {
-        Sandbox::Gone => Ok(()),
-        Sandbox::Open(_) if sandbox::is_ours(netns(request)?)? => Ok(()),
-        Sandbox::Open(netns) => visit_lo(netns, |stack, lo| stack.lower(lo.index)),
+        None => Ok(()),
+        Some(_) if sandbox::is_ours(netns(request)?)? => Ok(()),
+        Some(netns) => visit_lo(netns, |stack, lo| stack.lower(lo.index)),
     }
 }
 

@@ -2,44 +2,27 @@
 
 use crate::error::CniError;
 
-/// The known keys of `CNI_ARGS` with their values.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Args<'a> {
-    pairs: Vec<(&'a str, &'a str)>,
-}
-
-impl<'a> Args<'a> {
-    /// Reads the text; `known` are the plugin's keys, and others are refused unless `IgnoreUnknown` is on.
-    pub fn parse(text: &'a str, known: &[&str]) -> Result<Self, CniError> {
-        let mut args = Self::default();
-        if text.is_empty() {
-            return Ok(args);
+/// The value of a key, of several the last; keys that are not `known` are refused unless `IgnoreUnknown` is on.
+pub(super) fn value_of<'a>(text: &'a str, wanted: &str, known: &[&str]) -> Result<Option<&'a str>, CniError> {
+    let (mut found, mut unknown, mut ignores_unknown) = (None, Vec::new(), false);
+    for pair in text.split(';').filter(|_| !text.is_empty()) {
+        let invalid = || CniError::internal(format!("ARGS: invalid pair {pair:?}"));
+        let (key, value) = pair.split_once('=').ok_or_else(invalid)?;
+        if value.contains('=') {
+            return Err(invalid());
         }
-        let (mut unknown, mut ignores_unknown) = (Vec::new(), false);
-        for pair in text.split(';') {
-            let invalid = || CniError::internal(format!("ARGS: invalid pair {pair:?}"));
-            let (key, value) = pair.split_once('=').ok_or_else(invalid)?;
-            if value.contains('=') {
-                return Err(invalid());
-            }
-            if key == "IgnoreUnknown" {
-                ignores_unknown = switch(pair, value)?;
-            } else if known.contains(&key) {
-                args.pairs.push((key, value));
-            } else {
-                unknown.push(format!("{pair:?}"));
-            }
+        if key == "IgnoreUnknown" {
+            ignores_unknown = switch(pair, value)?;
+        } else if key == wanted {
+            found = Some(value);
+        } else if !known.contains(&key) {
+            unknown.push(format!("{pair:?}"));
         }
-        if unknown.is_empty() || ignores_unknown {
-            return Ok(args);
-        }
-        Err(CniError::internal(format!("ARGS: unknown args [{}]", unknown.join(" "))))
     }
-
-    /// The value of a key; of several the last counts.
-    pub fn get(&self, key: &str) -> Option<&'a str> {
-        self.pairs.iter().rev().find(|(name, _)| *name == key).map(|(_, value)| *value)
+    if unknown.is_empty() || ignores_unknown {
+        return Ok(found);
     }
+    Err(CniError::internal(format!("ARGS: unknown args [{}]", unknown.join(" "))))
 }
 
 fn switch(pair: &str, value: &str) -> Result<bool, CniError> {
@@ -57,22 +40,22 @@ mod tests {
     use super::*;
 
     fn words(text: &str) -> String {
-        Args::parse(text, &["IP"]).unwrap_err().to_string()
+        value_of(text, "IP", &["IP"]).unwrap_err().to_string()
     }
 
     #[test]
     fn known_keys_are_found_and_the_last_counts() {
-        let args = Args::parse("IP=10.0.0.1;IP=10.0.0.2", &["IP"]).unwrap();
-        assert_eq!(args.get("IP"), Some("10.0.0.2"));
-        assert_eq!(args.get("MAC"), None);
-        assert_eq!(Args::parse("", &["IP"]), Ok(Args::default()));
+        let text = "IP=10.0.0.1;IP=10.0.0.2";
+        assert_eq!(value_of(text, "IP", &["IP"]), Ok(Some("10.0.0.2")));
+        assert_eq!(value_of(text, "MAC", &["IP"]), Ok(None));
+        assert_eq!(value_of("", "IP", &["IP"]), Ok(None));
     }
 
     #[test]
     fn what_kubernetes_sends_is_taken_because_it_asks_to_ignore_what_is_unknown() {
         let text = "IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;IP=10.0.0.1";
-        assert_eq!(Args::parse(text, &["IP"]).unwrap().get("IP"), Some("10.0.0.1"));
-        assert_eq!(Args::parse("FOO=1;IgnoreUnknown=TRUE", &[]), Ok(Args::default()));
+        assert_eq!(value_of(text, "IP", &["IP"]), Ok(Some("10.0.0.1")));
+        assert_eq!(value_of("FOO=1;IgnoreUnknown=TRUE", "IP", &[]), Ok(None));
     }
 
     #[test]

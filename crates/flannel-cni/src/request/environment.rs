@@ -84,7 +84,7 @@ impl Environment {
 }
 
 /// Whether a text may name a container or a network: it becomes a part of paths.
-pub fn is_plain_name(name: &str) -> bool {
+fn is_plain_name(name: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     name.bytes().all(is_plain) && name.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric())
 }
@@ -92,6 +92,18 @@ pub fn is_plain_name(name: &str) -> bool {
 /// Checks the name of a container.
 pub fn check_container_id(id: &str) -> Result<(), CniError> {
     if is_plain_name(id) { Ok(()) } else { Err(wrong("invalid characters in containerID").details(id)) }
+}
+
+/// Checks the name of a network.
+pub fn check_network_name(name: &str) -> Result<(), CniError> {
+    if is_plain_name(name) {
+        return Ok(());
+    }
+    let wrong = |text: &str| CniError::new(code::INVALID_CONFIG, text);
+    if name.is_empty() {
+        return Err(wrong("missing network name"));
+    }
+    Err(wrong("invalid characters found in network name").details(name))
 }
 
 /// Checks the name of an interface.
@@ -200,6 +212,13 @@ mod tests {
             .details("the kernel would put a number in its place");
         assert_eq!((check("ADD"), check("CHECK")), (Err(refusal.clone()), Err(refusal)));
         assert_eq!((check("DEL"), check("GC")), (Ok(()), Ok(())));
+    }
+
+    #[test]
+    fn the_name_of_a_network_is_plain() {
+        assert_eq!(check_network_name("cbr0"), Ok(()));
+        assert_eq!(check_network_name("").map_err(|why| why.code), Err(7));
+        assert_eq!(check_network_name("a/b").map_err(|why| why.code), Err(7));
     }
 
     #[test]

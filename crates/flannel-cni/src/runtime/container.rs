@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha512};
 
 use crate::error::{CniError, code};
-use crate::request::{AttachmentId, check_container_id, check_interface_name, is_plain_name};
+use crate::request::{AttachmentId, check_container_id, check_interface_name};
 
 /// A container and how it is to be attached.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -55,17 +55,6 @@ impl Container {
     }
 }
 
-/// Checks the name of a network, which becomes a part of files too.
-pub(super) fn check_network(name: &str) -> Result<(), CniError> {
-    if name.is_empty() {
-        return Err(CniError::new(code::INVALID_CONFIG, "missing network name"));
-    }
-    if is_plain_name(name) {
-        return Ok(());
-    }
-    Err(CniError::new(code::INVALID_CONFIG, "invalid characters found in network name").details(name))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -89,12 +78,5 @@ mod tests {
     fn a_namespace_has_the_identity_that_cnitool_gives_it() {
         let id = Container::of_netns(Path::new("/var/run/netns/testing"), "eth0").id;
         assert_eq!(id, "cnitool-77383ca0a0715733ca6f");
-    }
-
-    #[test]
-    fn the_name_of_a_network_is_plain() {
-        assert_eq!(check_network("cbr0"), Ok(()));
-        assert_eq!(check_network("").map_err(|why| why.code), Err(7));
-        assert_eq!(check_network("a/b").map_err(|why| why.code), Err(7));
     }
 }

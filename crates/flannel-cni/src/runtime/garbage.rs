@@ -4,14 +4,13 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use super::container::check_network;
 use super::error::RuntimeError;
 use super::exec::{self, Variables};
 use super::list::failed;
 use super::network::{Network, Plugin};
 use super::task::named;
 use super::{Record, Runtime};
-use crate::request::{AttachmentId, Command};
+use crate::request::{AttachmentId, Command, check_network_name};
 use crate::version::Version;
 
 /// Which attachments of a network are to stay.
@@ -36,7 +35,7 @@ impl Runtime<'_> {
         if network.disable_gc {
             return Ok(());
         }
-        check_network(&network.name)?;
+        check_network_name(&network.name)?;
         let mut failures = Vec::new();
         match self.records() {
             Ok(records) => failures.extend(self.del_stale(network, valid, &records)),
@@ -63,7 +62,7 @@ impl Runtime<'_> {
 
     /// Asks the plugins whether containers can be added; the first that says no is the answer.
     pub fn status(&self, network: &Network) -> Result<(), RuntimeError> {
-        check_network(&network.name)?;
+        check_network_name(&network.name)?;
         if !network.is_since(Version::V1_1_0)? {
             return Ok(());
         }

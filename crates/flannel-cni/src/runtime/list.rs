@@ -8,14 +8,14 @@ use serde_json::{Map, Value};
 
 use super::Runtime;
 use super::cache::Record;
-use super::container::{Container, check_network};
+use super::container::Container;
 use super::error::RuntimeError;
 use super::exec::{self, Variables};
 use super::network::{Network, Plugin};
 use super::result::{Answer, in_version};
 use super::task::Task;
 use crate::error::CniError;
-use crate::request::Command;
+use crate::request::{Command, check_network_name};
 use crate::version::Version;
 
 /// How far an ADD came.
@@ -207,7 +207,7 @@ impl Runtime<'_> {
 
 fn check(network: &Network, container: &Container) -> Result<(), RuntimeError> {
     container.check()?;
-    Ok(check_network(&network.name)?)
+    Ok(check_network_name(&network.name)?)
 }
 
 /// Before 0.4.0 a DEL knew nothing of what was attached.

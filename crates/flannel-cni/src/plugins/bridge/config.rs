@@ -200,7 +200,7 @@ fn dns(keys: Object<'_>) -> Result<Option<Dns>, CniError> {
 
 /// The pod's hardware address: the runtime's word counts before that of `args`, and that before `CNI_ARGS`.
 fn mac(request: &Request, keys: Object<'_>) -> Result<Option<Mac>, CniError> {
-    let by_environment = request.cni_args(&["MAC"])?.get("MAC");
+    let by_environment = request.cni_arg("MAC", &["MAC"])?;
     let by_args = match keys.object("args")? {
         Some(args) => args.object("cni")?.map(|cni| cni.text("mac")).transpose()?.flatten(),
         None => None,

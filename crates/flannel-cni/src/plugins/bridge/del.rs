@@ -12,8 +12,7 @@ use super::{all, host, request_to_ipam};
 use crate::error::{CniError, OrInternal};
 use crate::json::Object;
 use crate::request::{Command, Request};
-use crate::sandbox::{self, Sandbox};
-use crate::{delegate, macspoof, masquerade};
+use crate::{delegate, macspoof, masquerade, sandbox};
 
 /// So long the rules wait for the veth pair, not longer.
 const ABSENCE_LIMIT: Duration = Duration::from_millis(100);
@@ -59,10 +58,10 @@ struct Veth {
 /// Finds the veth pair: in the pod, or, where that is gone, by the name that the runtime brings back.
 fn find_veth(request: &Request) -> Result<Option<Veth>, CniError> {
     match sandbox::find(request.netns.as_deref())? {
-        Sandbox::Open(namespace) => {
+        Some(namespace) => {
             visit(&namespace, || find_inside(request)).map_err(|why| CniError::internal(why.to_string()))?
         }
-        Sandbox::Gone => find_on_host(request),
+        None => find_on_host(request),
     }
 }
 

@@ -131,7 +131,7 @@ fn check_sets(raw: &[Vec<RawRange>], version: Version) -> Result<Vec<RangeSet>, 
 fn requested(request: &Request, runtime: Option<Object<'_>>) -> Result<Vec<IpAddr>, CniError> {
     // MAC is the bridge's. Go refuses it here, so that nobody could ask a bridge for a hardware address
     // without IgnoreUnknown.
-    let in_environment = request.cni_args(&["IP", "MAC"])?.get("IP").filter(|text| !text.is_empty());
+    let in_environment = request.cni_arg("IP", &["IP", "MAC"])?.filter(|text| !text.is_empty());
     let args = request.config().object("args")?.map(|args| args.object("cni")).transpose()?.flatten();
     let mut texts: Vec<&str> = in_environment.into_iter().collect();
     for place in [args, runtime].into_iter().flatten() {
