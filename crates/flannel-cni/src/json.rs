@@ -1,5 +1,7 @@
 //! JSON objects as Go reads them: keys without regard to case, `null` is absent, unknown keys are ignored.
 
+use std::net::IpAddr;
+
 use serde_json::{Map, Value};
 
 use crate::error::{CniError, code};
@@ -42,6 +44,13 @@ impl<'a> Object<'a> {
         self.typed(key, "an integer", Value::as_i64)
     }
 
+    /// An address, one of IPv4 in IPv6 clothes as what it is; absent and empty is none.
+    pub fn address(self, key: &str) -> Result<Option<IpAddr>, CniError> {
+        let Some(text) = self.text(key)?.filter(|text| !text.is_empty()) else { return Ok(None) };
+        let wrong = |_| CniError::internal(format!("invalid IP address: {text}"));
+        text.parse().map(|address: IpAddr| Some(address.to_canonical())).map_err(wrong)
+    }
+
     /// A list; absent is none.
     pub fn list(self, key: &str) -> Result<Option<&'a Vec<Value>>, CniError> {
         self.typed(key, "an array", Value::as_array)
@@ -53,10 +62,12 @@ impl<'a> Object<'a> {
     }
 
     /// A list of texts; absent is none.
-    pub fn texts(self, key: &str) -> Result<Option<Vec<&'a str>>, CniError> {
+    pub fn texts(self, key: &str) -> Result<Option<Vec<String>>, CniError> {
         let Some(list) = self.list(key)? else { return Ok(None) };
-        let text =
-            |value: &'a Value| value.as_str().ok_or_else(|| wrong_type(key, "an array of strings", value));
+        let text = |value: &Value| match value {
+            Value::String(text) => Ok(text.clone()),
+            _ => Err(wrong_type(key, "an array of strings", value)),
+        };
         list.iter().map(text).collect::<Result<_, _>>().map(Some)
     }
 

@@ -140,16 +140,11 @@ fn command_line(name: &str, arguments: &[OsString]) -> Reply {
             &CniError::internal(text).details("put it in place with `flannel-cni install DIR`"),
         );
     }
-    let arguments: Vec<_> = arguments.iter().map(OsString::as_os_str).collect();
-    match arguments[..] {
-        [verb, folder] if verb == "install" => install_into(folder),
-        [flag] if flag == "--version" || flag == "-V" || flag == "version" => {
-            Reply { stdout: own_version() + "\n", ..Reply::default() }
-        }
-        [] => Reply { stdout: HELP.into(), ..Reply::default() },
-        [flag] if flag == "--help" || flag == "-h" || flag == "help" => {
-            Reply { stdout: HELP.into(), ..Reply::default() }
-        }
+    let words: Vec<_> = arguments.iter().map(|argument| argument.to_str().unwrap_or_default()).collect();
+    match (&words[..], arguments) {
+        (["install", _], [_, folder]) => install_into(folder),
+        (["--version" | "-V" | "version"], _) => Reply { stdout: own_version() + "\n", ..Reply::default() },
+        ([] | ["--help" | "-h" | "help"], _) => Reply { stdout: HELP.into(), ..Reply::default() },
         _ => Reply { stderr: HELP.into(), status: 2, ..Reply::default() },
     }
 }

@@ -17,7 +17,7 @@ use crate::sandbox;
 pub fn add(request: &Request) -> Result<Attachment, CniError> {
     let netns = netns(request)?;
     let previous = request.prev_result()?;
-    let (device, addresses) = inside(netns, |stack, lo| {
+    let (device, addresses) = visit_lo(sandbox::open(netns)?, |stack, lo| {
         stack.raise(lo.index)?;
         let addresses = stack.addresses(lo.index)?;
         Ok((lo, addresses.into_iter().map(|found| found.address).collect::<Vec<_>>()))
@@ -40,7 +40,7 @@ pub fn del(request: &Request) -> Result<(), CniError> {
 
 /// Is `lo` up?
 pub fn check(request: &Request) -> Result<(), CniError> {
-    let device = inside(netns(request)?, |_, lo| Ok(lo))?;
+    let device = visit_lo(sandbox::open(netns(request)?)?, |_, lo| Ok(lo))?;
     if device.up { Ok(()) } else { Err(CniError::internal("loopback interface is down")) }
 }
 
@@ -57,13 +57,6 @@ pub fn status(_: &Request) -> Result<(), CniError> {
 /// The namespace, which the skeleton has asked for.
 fn netns(request: &Request) -> Result<&Path, CniError> {
     request.netns.as_deref().ok_or_else(|| CniError::internal("bug: no network namespace"))
-}
-
-fn inside<T>(
-    netns: &Path,
-    work: impl FnOnce(&mut Stack, Device) -> Result<T, NetlinkError>,
-) -> Result<T, CniError> {
-    visit_lo(sandbox::open(netns)?, work)
 }
 
 fn visit_lo<T>(

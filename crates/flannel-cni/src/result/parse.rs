@@ -66,7 +66,7 @@ fn read(object: Object<'_>, shape: Shape) -> Result<Attachment, CniError> {
 
 fn read_single(config: Object<'_>, attachment: &mut Attachment) -> Result<(), CniError> {
     let address = required(net(config, "ip")?, "ip")?;
-    attachment.ips.push(Ip { interface: None, address, gateway: address_of(config, "gateway")? });
+    attachment.ips.push(Ip { interface: None, address, gateway: config.address("gateway")? });
     attachment.routes.extend(all(config, "routes", route)?);
     Ok(())
 }
@@ -90,14 +90,14 @@ fn ip(object: Object<'_>) -> Result<Ip, CniError> {
     Ok(Ip {
         interface: object.number("interface")?,
         address: required(net(object, "address")?, "address")?,
-        gateway: address_of(object, "gateway")?,
+        gateway: object.address("gateway")?,
     })
 }
 
 fn route(object: Object<'_>) -> Result<Route, CniError> {
     Ok(Route {
         dst: required(net(object, "dst")?, "dst")?,
-        gw: address_of(object, "gw")?,
+        gw: object.address("gw")?,
         mtu: number(object, "mtu")?.unwrap_or(0),
         advmss: number(object, "advmss")?.unwrap_or(0),
         priority: number(object, "priority")?.unwrap_or(0),
@@ -107,15 +107,11 @@ fn route(object: Object<'_>) -> Result<Route, CniError> {
 }
 
 fn dns(object: Object<'_>) -> Result<Dns, CniError> {
-    let texts = |key| {
-        let texts = object.texts(key)?.unwrap_or_default();
-        Ok::<Vec<String>, CniError>(texts.into_iter().map(str::to_owned).collect())
-    };
     Ok(Dns {
-        nameservers: texts("nameservers")?,
+        nameservers: object.texts("nameservers")?.unwrap_or_default(),
         domain: object.text("domain")?.unwrap_or_default().to_owned(),
-        search: texts("search")?,
-        options: texts("options")?,
+        search: object.texts("search")?.unwrap_or_default(),
+        options: object.texts("options")?.unwrap_or_default(),
     })
 }
 
@@ -140,12 +136,6 @@ fn number<T: TryFrom<i64>>(object: Object<'_>, key: &str) -> Result<Option<T>, C
     let Some(number) = object.number(key)? else { return Ok(None) };
     let wrong = |_| CniError::internal(format!("{key} cannot be {number}"));
     T::try_from(number).map(Some).map_err(wrong)
-}
-
-fn address_of(object: Object<'_>, key: &str) -> Result<Option<IpAddr>, CniError> {
-    let Some(text) = object.text(key)?.filter(|text| !text.is_empty()) else { return Ok(None) };
-    let wrong = |_| CniError::internal(format!("invalid IP address: {text}"));
-    text.parse().map(|address: IpAddr| Some(address.to_canonical())).map_err(wrong)
 }
 
 /// A network with its host bits; an IPv4 address in IPv6 clothes is an IPv4 address, as in Go.

@@ -40,8 +40,9 @@ impl Runtime<'_> {
     /// The versions that a program speaks; old ones do not know the question.
     fn versions(&self, program: &Path) -> Result<Vec<String>, CniError> {
         // Old plugins want these variables for every command.
-        let (dummy, path) = (dummy(), ["dummy".into()]);
-        let variables = Variables { command: Command::Version, container: Some(&dummy), path: &path };
+        let (netns, ifname, path) = (Some("dummy".into()), "dummy".to_owned(), ["dummy".into()]);
+        let container = Container { netns, ifname, ..Container::default() };
+        let variables = Variables { command: Command::Version, container: Some(&container), path: &path };
         let question = Map::from_iter([("cniVersion".to_owned(), Version::NEWEST.as_str().into())]);
         match exec::call(&*self.exec, program, &variables, &question) {
             Ok(stdout) => spoken(&stdout).or_internal(format_args!("decoding version info")),
@@ -49,10 +50,6 @@ impl Runtime<'_> {
             Err(why) => Err(why),
         }
     }
-}
-
-fn dummy() -> Container {
-    Container { netns: Some("dummy".into()), ifname: "dummy".to_owned(), ..Container::default() }
 }
 
 fn spoken(stdout: &[u8]) -> Result<Vec<String>, String> {
@@ -64,6 +61,6 @@ fn spoken(stdout: &[u8]) -> Result<Vec<String>, String> {
         ("", _) => Err("missing field cniVersion".to_owned()),
         ("0.2.0", []) => Ok(vec!["0.1.0".to_owned(), "0.2.0".to_owned()]),
         (_, []) => Err("missing field supportedVersions".to_owned()),
-        (_, versions) => Ok(versions.iter().map(|version| (*version).to_owned()).collect()),
+        _ => Ok(versions),
     }
 }

@@ -184,10 +184,7 @@ fn add_trunk(vlans: &mut Vec<u16>, item: &Value) -> Result<(), CniError> {
 /// A list that is there replaces what IPAM says, even an empty one.
 fn dns(keys: Object<'_>) -> Result<Option<Dns>, CniError> {
     let Some(dns) = keys.object("dns")? else { return Ok(None) };
-    let texts = |key| -> Result<Option<Vec<String>>, CniError> {
-        Ok(dns.texts(key)?.map(|texts| texts.into_iter().map(str::to_owned).collect()))
-    };
-    let (servers, search, options) = (texts("nameservers")?, texts("search")?, texts("options")?);
+    let (servers, search, options) = (dns.texts("nameservers")?, dns.texts("search")?, dns.texts("options")?);
     let domain = dns.text("domain")?.unwrap_or_default().to_owned();
     let is_said = servers.is_some() || search.is_some() || options.is_some() || !domain.is_empty();
     Ok(is_said.then(|| Dns {

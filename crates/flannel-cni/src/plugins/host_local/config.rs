@@ -89,19 +89,13 @@ fn listed_sets(object: Object<'_>, key: &str) -> Result<Vec<Vec<RawRange>>, CniE
 }
 
 fn raw_range(object: Object<'_>) -> Result<RawRange, CniError> {
-    let address = |key| {
-        let text = object.text(key)?.filter(|text| !text.is_empty());
-        text.map(|text| text.parse().map_err(|_| CniError::internal(format!("invalid IP address: {text}"))))
-            .transpose()
-            .map(|address: Option<IpAddr>| address.map(|address| address.to_canonical()))
-    };
     let invalid = |text| CniError::internal(format!("invalid CIDR address: {text}"));
     let subnet = object.text("subnet")?;
     Ok(RawRange {
         subnet: subnet.map(|text| text.parse::<IpNet>().map_err(|_| invalid(text))).transpose()?,
-        start: address("rangeStart")?,
-        end: address("rangeEnd")?,
-        gateway: address("gateway")?,
+        start: object.address("rangeStart")?,
+        end: object.address("rangeEnd")?,
+        gateway: object.address("gateway")?,
     })
 }
 
@@ -133,13 +127,13 @@ fn requested(request: &Request, runtime: Option<Object<'_>>) -> Result<Vec<IpAdd
     // without IgnoreUnknown.
     let in_environment = request.cni_arg("IP", &["IP", "MAC"])?.filter(|text| !text.is_empty());
     let args = request.config().object("args")?.map(|args| args.object("cni")).transpose()?.flatten();
-    let mut texts: Vec<&str> = in_environment.into_iter().collect();
+    let mut texts: Vec<String> = in_environment.into_iter().map(str::to_owned).collect();
     for place in [args, runtime].into_iter().flatten() {
         texts.extend(place.texts("ips")?.unwrap_or_default());
     }
     let mut requested = Vec::with_capacity(texts.len());
     for text in texts {
-        let address = requested_address(text)?;
+        let address = requested_address(&text)?;
         if !requested.contains(&address) {
             requested.push(address);
         }

@@ -125,16 +125,14 @@ impl Config {
     pub(super) fn read(request: &Request) -> Result<Self, CniError> {
         let object = request.config();
         let mark = mark(object)?;
-        let conditions =
-            |key| Ok(object.texts(key)?.unwrap_or_default().into_iter().map(str::to_owned).collect());
         let backend = object.text("backend")?;
         let mut config = Self {
             backend: None,
             snat: object.get("snat").is_none() || object.switch("snat")?,
             masquerade_all: object.switch("masqAll")?,
             mark,
-            conditions_v4: conditions("conditionsV4")?,
-            conditions_v6: conditions("conditionsV6")?,
+            conditions_v4: object.texts("conditionsV4")?.unwrap_or_default(),
+            conditions_v6: object.texts("conditionsV6")?.unwrap_or_default(),
             mappings: Vec::new(),
         };
         config.backend = backend.map(|name| config.check_backend(name)).transpose()?;
