@@ -3,7 +3,6 @@
 //! What `CNI_PATH` finds is called as a function if it is this very program, and run as a program if not:
 //! users put programs of their own under the names of plugins.
 
-use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
@@ -40,9 +39,13 @@ pub fn call(
     let stdin =
         serde_json::to_vec(config).or_internal(format_args!("bug: cannot write the configuration"))?;
     // The rest of the environment is the delegate's too.
-    let environment =
-        [("CNI_COMMAND", OsString::from(command.as_str())), ("CNI_ARGS", OsString::from(&request.args))];
-    let stdout = execute(&path, &environment, &stdin)?;
+    let mut process = Process::new(&path);
+    process.env("CNI_COMMAND", command.as_str()).env("CNI_ARGS", &request.args);
+    let output = process::run(&mut process, &stdin);
+    let output = output.or_internal(format_args!("cannot run {}", path.display()))?;
+    // A delegate's words are for the operator's log; without one nothing is lost but them.
+    let _ = std::io::stderr().write_all(&output.stderr);
+    let stdout = process::stdout(output)?;
     if command == Command::Add { read_result(&stdout, config).map(Some) } else { Ok(None) }
 }
 
@@ -69,21 +72,6 @@ pub fn find_in_path(plugin: &str, folders: &[PathBuf]) -> Result<PathBuf, CniErr
 pub fn is_this_program(path: &Path) -> bool {
     let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
     identity(path).is_some_and(|theirs| identity(Path::new("/proc/self/exe")) == Some(theirs))
-}
-
-/// Runs a plugin as a program and gives what it printed; what it said on its standard error goes to ours.
-pub fn execute<V: AsRef<OsStr>>(
-    path: &Path,
-    environment: &[(&str, V)],
-    stdin: &[u8],
-) -> Result<Vec<u8>, CniError> {
-    let mut process = Process::new(path);
-    process.envs(environment.iter().map(|(key, value)| (key, value)));
-    let output = process::run(&mut process, stdin);
-    let output = output.or_internal(format_args!("cannot run {}", path.display()))?;
-    // A delegate's words are for the operator's log; without one nothing is lost but them.
-    let _ = std::io::stderr().write_all(&output.stderr);
-    if output.status.success() { Ok(output.stdout) } else { Err(process::failure(&output)) }
 }
 
 /// The result that a plugin printed; `null` is an empty one.

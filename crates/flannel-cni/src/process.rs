@@ -40,8 +40,13 @@ pub(crate) fn spawn(process: &mut Process, limit: Duration) -> io::Result<Child>
     }
 }
 
+/// What a plugin wrote, if it did not fail.
+pub(crate) fn stdout(output: Output) -> Result<Vec<u8>, CniError> {
+    if output.status.success() { Ok(output.stdout) } else { Err(failure(&output)) }
+}
+
 /// What a plugin that failed has to say: an error object, or anything else that could help.
-pub(crate) fn failure(output: &Output) -> CniError {
+fn failure(output: &Output) -> CniError {
     let [stdout, stderr] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
     let status = output.status.to_string().replace("exit status: ", "exit status ");
     if stdout.is_empty() && stderr.is_empty() {

@@ -53,18 +53,13 @@ impl Cache {
         Self { folder: folder.join("results") }
     }
 
-    fn file(&self, network: &str, of: &AttachmentId) -> PathBuf {
-        self.folder.join(format!("{network}-{}-{}", of.container_id, of.ifname))
-    }
-
-    /// Where a record is written before it is renamed. Its name starts with a dot, as that of no record does.
-    fn draft(&self, network: &str, of: &AttachmentId) -> PathBuf {
-        self.folder.join(format!(".{network}-{}-{}", of.container_id, of.ifname))
+    /// A record, and where it is written before it is renamed; that starts with a dot, as the name of no record does.
+    fn files(&self, network: &str, of: &AttachmentId) -> [PathBuf; 2] {
+        ["", "."].map(|dot| self.folder.join(format!("{dot}{network}-{}-{}", of.container_id, of.ifname)))
     }
 
     pub(super) fn write(&self, record: &Record) -> Result<(), CacheError> {
-        let of = record.container.attachment();
-        let (file, draft) = (self.file(&record.network, &of), self.draft(&record.network, &of));
+        let [file, draft] = self.files(&record.network, &record.container.attachment());
         let folder = DirBuilder::new().recursive(true).mode(0o700).create(&self.folder);
         folder.map_err(failed("create", &self.folder))?;
         let mut options = OpenOptions::new();
@@ -76,7 +71,7 @@ impl Cache {
 
     /// What is remembered of an attachment; an error if its file cannot be understood.
     pub(super) fn read(&self, network: &str, of: &AttachmentId) -> Result<Option<Record>, CacheError> {
-        let path = self.file(network, of);
+        let [path, _] = self.files(network, of);
         let bytes = match fs::read(&path) {
             Err(why) if why.kind() == io::ErrorKind::NotFound => return Ok(None),
             bytes => bytes.map_err(failed("read", &path))?,
@@ -90,13 +85,13 @@ impl Cache {
     }
 
     pub(super) fn is_there(&self, network: &str, of: &AttachmentId) -> bool {
-        self.file(network, of).exists()
+        self.files(network, of)[0].exists()
     }
 
     pub(super) fn remove(&self, network: &str, of: &AttachmentId) -> Result<(), CacheError> {
+        let [path, draft] = self.files(network, of);
         // A draft is left by a power failure only, and nobody would miss it.
-        let _ = fs::remove_file(self.draft(network, of));
-        let path = self.file(network, of);
+        let _ = fs::remove_file(draft);
         match fs::remove_file(&path) {
             Err(why) if why.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path)(why)),
             _ => Ok(()),

@@ -12,7 +12,7 @@ pub enum RuntimeError {
         /// Its type, and its name if it has one.
         plugin: String,
         /// What it was asked to do.
-        command: &'static str,
+        command: String,
         source: CniError,
     },
     /// A name, a version or a remembered result that cannot be used.

@@ -70,7 +70,7 @@ pub(super) fn call(
         // What a plugin says besides its answer is for the operator; nobody may be there to read it.
         let _ = io::stderr().write_all(&output.stderr);
     }
-    if output.status.success() { Ok(output.stdout) } else { Err(process::failure(&output)) }
+    process::stdout(output)
 }
 
 fn set(process: &mut Process, variables: &Variables<'_>) -> Result<(), CniError> {

@@ -1,12 +1,8 @@
 //! GC and STATUS of a network: removing what belongs to no container, and asking whether containers can be added.
 
-use std::path::Path;
-
 use serde_json::{Map, Value, json};
 
 use super::error::RuntimeError;
-use super::exec::{self, Variables};
-use super::list::failed;
 use super::network::{Network, Plugin};
 use super::task::named;
 use super::{Record, Runtime};
@@ -79,9 +75,7 @@ impl Runtime<'_> {
     ) -> Result<(), RuntimeError> {
         let mut config = named(network, plugin);
         config.extend(extra.clone());
-        let variables = Variables { command, container: None, path: &self.path };
-        let ask = |program: &Path| exec::call(&*self.exec, program, &variables, &config);
-        self.find(plugin).and_then(|program| ask(&program)).map(drop).map_err(failed(plugin, command))
+        self.call(plugin, command, None, &config).map(drop)
     }
 }
 

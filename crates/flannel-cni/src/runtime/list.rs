@@ -65,12 +65,11 @@ impl Runtime<'_> {
         progress: &mut Progress,
     ) -> Result<(), RuntimeError> {
         for (number, plugin) in network.plugins.iter().enumerate() {
-            let failed = failed(plugin, Command::Add);
-            let program = self.find(plugin).map_err(&failed)?;
             progress.ran = number + 1;
             let task = Task { network, container, result: progress.result() };
-            let said = self.call(&program, Command::Add, plugin, task).map_err(&failed)?;
-            progress.answer = Some(Answer::parse(&said, &network.version).map_err(&failed)?);
+            let said = self.call(plugin, Command::Add, Some(container), &task.config(plugin))?;
+            let answer = Answer::parse(&said, &network.version);
+            progress.answer = Some(answer.map_err(failed(plugin, Command::Add))?);
         }
         Ok(())
     }
@@ -130,19 +129,11 @@ impl Runtime<'_> {
     fn del_each(&self, plugins: &[Plugin], task: Task<'_>, failing: Failing) -> Vec<RuntimeError> {
         let mut failures = Vec::new();
         for plugin in plugins.iter().rev() {
-            let failed = failed(plugin, Command::Del);
-            let program = match self.find(plugin) {
-                Ok(program) => program,
-                Err(why) => {
-                    failures.push(failed(why));
-                    continue;
-                }
-            };
-            if let Err(why) = self.call(&program, Command::Del, plugin, task) {
-                failures.push(failed(why));
-                if failing == Failing::Stops {
-                    break;
-                }
+            let called = self.call(plugin, Command::Del, Some(task.container), &task.config(plugin));
+            let stops = called.is_err() && failing == Failing::Stops && self.find(plugin).is_ok();
+            failures.extend(called.err());
+            if stops {
+                break;
             }
         }
         failures
@@ -160,10 +151,7 @@ impl Runtime<'_> {
         let (container, result) = self.recalled(network, container)?;
         let task = Task { network, container: &container, result: result.as_ref() };
         network.plugins.iter().try_for_each(|plugin| {
-            let program = self.find(plugin).map_err(failed(plugin, Command::Check))?;
-            self.call(&program, Command::Check, plugin, task)
-                .map(drop)
-                .map_err(failed(plugin, Command::Check))
+            self.call(plugin, Command::Check, Some(&container), &task.config(plugin)).map(drop)
         })
     }
 
@@ -193,15 +181,18 @@ impl Runtime<'_> {
         exec::find(&*self.exec, &plugin.program, &self.path)
     }
 
-    fn call(
+    /// Finds and runs a plugin; gives what it wrote.
+    pub(super) fn call(
         &self,
-        program: &std::path::Path,
-        command: Command,
         plugin: &Plugin,
-        task: Task<'_>,
-    ) -> Result<Vec<u8>, CniError> {
-        let variables = Variables { command, container: Some(task.container), path: &self.path };
-        exec::call(&*self.exec, program, &variables, &task.config(plugin))
+        command: Command,
+        container: Option<&Container>,
+        config: &Map<String, Value>,
+    ) -> Result<Vec<u8>, RuntimeError> {
+        let variables = Variables { command, container, path: &self.path };
+        let said =
+            self.find(plugin).and_then(|program| exec::call(&*self.exec, &program, &variables, config));
+        said.map_err(failed(plugin, command))
     }
 }
 
@@ -216,18 +207,16 @@ fn del_has_result(network: &Network) -> bool {
 }
 
 /// Names the plugin and the command in what the plugin said.
-pub(super) fn failed(plugin: &Plugin, command: Command) -> impl Fn(CniError) -> RuntimeError {
-    let mut name = format!("type={:?}", plugin.program);
-    if !plugin.name.is_empty() {
-        name += &format!(" name={:?}", plugin.name);
+pub(super) fn failed(plugin: &Plugin, command: Command) -> impl FnOnce(CniError) -> RuntimeError {
+    move |source| {
+        let mut name = format!("type={:?}", plugin.program);
+        if !plugin.name.is_empty() {
+            name += &format!(" name={:?}", plugin.name);
+        }
+        let command = match command {
+            Command::Del => "delete".to_owned(),
+            other => other.as_str().to_lowercase(),
+        };
+        RuntimeError::Plugin { plugin: name, command, source }
     }
-    let command = match command {
-        Command::Add => "add",
-        Command::Del => "delete",
-        Command::Check => "check",
-        Command::Gc => "gc",
-        Command::Status => "status",
-        Command::Version => "version",
-    };
-    move |source| RuntimeError::Plugin { plugin: name.clone(), command, source }
 }

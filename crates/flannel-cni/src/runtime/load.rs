@@ -29,7 +29,9 @@ impl Network {
         let mut network = Self::parse(&read(file)?).map_err(content(file))?;
         if !network.only_inlined {
             let folder = file.parent().unwrap_or(Path::new("")).join(&network.name);
-            network.plugins.extend(plugins_of(&folder)?);
+            for file in files(&folder, &[".conf"])? {
+                network.plugins.push(read_plugin(&file)?);
+            }
         }
         if network.plugins.is_empty() {
             return Err(content(file)(NetworkError::NoPlugins));
@@ -68,10 +70,6 @@ impl Network {
         }
         Self::of_plugin(&read_plugin(file)?).map_err(content(file))
     }
-}
-
-fn plugins_of(folder: &Path) -> Result<Vec<Plugin>, LoadError> {
-    files(folder, &[".conf"])?.iter().map(|file| read_plugin(file)).collect()
 }
 
 fn read_plugin(file: &Path) -> Result<Plugin, LoadError> {

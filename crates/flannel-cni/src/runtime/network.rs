@@ -96,9 +96,7 @@ impl Network {
         list.sort_all_objects();
         Self::parse(list.to_string().as_bytes())
     }
-}
 
-impl Network {
     /// Whether its version, which may be one that nobody has heard of, is this or a later one.
     pub(super) fn is_since(&self, version: Version) -> Result<bool, CniError> {
         Ok(numbers(&self.version)? >= numbers(version.as_str())?)
