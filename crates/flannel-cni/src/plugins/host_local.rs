@@ -39,8 +39,8 @@ pub(super) fn read(request: &Request) -> Result<(), CniError> {
 pub fn add(machine: &Machine, request: &Request) -> Result<Attachment, CniError> {
     let config = Config::read(request)?;
     let dns = config.resolv_conf.as_deref().map(name_servers).transpose()?.unwrap_or_default();
-    let ledger = Ledger::open(&config.folder, Missing::Make, machine)?;
-    let mut ledger = ledger.ok_or_else(|| gone(&config))?;
+    let gone = || CniError::internal(format!("cannot make {}", config.folder.display()));
+    let mut ledger = Ledger::open(&config.folder, Missing::Make, machine)?.ok_or_else(gone)?;
     let owner = Owner::new(&request.container_id, &request.ifname);
     let given = Giving { machine, request, config: &config, owner: &owner }.all(&mut ledger)?;
     let ips = given.into_iter().map(|(address, range)| result_ip(address, &range)).collect();
@@ -106,7 +106,7 @@ pub fn status(machine: &Machine, request: &Request) -> Result<(), CniError> {
     let nobody = Owner::new("", "");
     let giving = Giving { machine, request, config: &config, owner: &nobody };
     let unmet = config.sets.iter().enumerate().find_map(|(place, set)| {
-        let question = Question { requested: None, last: ledger.last_reserved(place), held: &[] };
+        let question = Question { requested: None, last: ledger.folder.last_reserved(place), held: &[] };
         giving.choose(&ledger, set, question).err()
     });
     unmet.map_or(Ok(()), |error| Err(CniError { code: code::NOT_AVAILABLE, ..error }))
@@ -139,17 +139,15 @@ impl Giving<'_> {
         let (shares, left) = share_requested(&self.config.sets, &self.config.requested);
         let mut chosen = Vec::with_capacity(shares.len());
         for (place, (set, requested)) in self.config.sets.iter().zip(shares).enumerate() {
-            let last = if requested.is_none() { ledger.last_reserved(place) } else { None };
+            let last = if requested.is_none() { ledger.folder.last_reserved(place) } else { None };
             let choice = self.choose(ledger, set, Question { requested, last, held: &held });
             let context = format_args!("failed to allocate for range {place}");
             chosen.push(choice.map_err(|error| error.context(context))?);
         }
-        match left.is_empty() {
-            true => Ok(chosen),
-            false => {
-                Err(CniError::internal(format!("failed to allocate all requested IPs: {}", listed(&left))))
-            }
+        if left.is_empty() {
+            return Ok(chosen);
         }
+        Err(CniError::internal(format!("failed to allocate all requested IPs: {}", listed(&left))))
     }
 
     /// What the container has; what it had in another boot is let go, lest it would have two.
@@ -229,10 +227,6 @@ fn name_servers(path: &Path) -> Result<Dns, CniError> {
 fn result_ip(address: IpAddr, range: &Range) -> Ip {
     let address = IpNet::new(address, range.subnet.prefix_len()).unwrap_or(IpNet::from(address));
     Ip { interface: None, address, gateway: Some(range.gateway) }
-}
-
-fn gone(config: &Config) -> CniError {
-    CniError::internal(format!("cannot make {}", config.folder.display()))
 }
 
 fn listed(addresses: &[IpAddr]) -> String {

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::mem::MaybeUninit;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub enum Missing {
 }
 
 /// What a reservation's file says.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     /// The owner, without space around it.
     pub owner: Vec<u8>,
@@ -136,23 +136,15 @@ impl Folder {
         match openat(&self.folder, ".", flags, FILE) {
             // A file without a name goes with the process that dies before it gave it one.
             Ok(file) => {
+                let file = File::from(file);
                 fill(&file, owner, boot)?;
-                self.name(&file, address)
+                // By its path, for only root may name a file by its descriptor alone.
+                let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+                let follow = AtFlags::SYMLINK_FOLLOW;
+                rustix::fs::linkat(rustix::fs::CWD, path, &self.folder, address.to_string(), follow)
             }
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => self.create_by_draft(address, owner, boot),
             Err(errno) => Err(errno),
-        }
-    }
-
-    fn name(&self, file: &OwnedFd, address: IpAddr) -> Result<(), Errno> {
-        let name = address.to_string();
-        match rustix::fs::linkat(file, "", &self.folder, &name, AtFlags::EMPTY_PATH) {
-            // Only root may name a file by its descriptor alone.
-            Err(Errno::NOENT | Errno::PERM) => {
-                let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-                rustix::fs::linkat(rustix::fs::CWD, path, &self.folder, &name, AtFlags::SYMLINK_FOLLOW)
-            }
-            outcome => outcome,
         }
     }
 
@@ -171,7 +163,7 @@ impl Folder {
         // What a crash left may be the second name of a reservation: it must not be written to.
         remove_if_there(rustix::fs::unlink(&draft))?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-        let file = rustix::fs::open(&draft, flags, FILE)?;
+        let file = File::from(rustix::fs::open(&draft, flags, FILE)?);
         let outcome = fill(&file, owner, boot).and_then(|()| {
             let name = address.to_string();
             rustix::fs::linkat(rustix::fs::CWD, &draft, &self.folder, name, AtFlags::empty())
@@ -199,12 +191,12 @@ impl Folder {
     /// a crash it names another address or none, and the next round only starts elsewhere.
     pub fn set_last_reserved(&self, set: usize, address: IpAddr) -> Result<(), Errno> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
-        let file = openat(&self.folder, last_name(set), flags, FILE)?;
+        let file = File::from(openat(&self.folder, last_name(set), flags, FILE)?);
         let text = address.to_string();
-        let length = u64::try_from(text.len()).map_err(|_| Errno::OVERFLOW)?;
-        write_at(&file, text.as_bytes(), 0)?;
+        let length = text.len() as u64;
+        file.write_all_at(text.as_bytes(), 0).map_err(errno)?;
         if u64::try_from(fstat(&file)?.st_size).is_ok_and(|size| size > length) {
-            rustix::fs::ftruncate(&file, length)?;
+            file.set_len(length).map_err(errno)?;
         }
         Ok(())
     }
@@ -213,31 +205,20 @@ impl Folder {
 /// Waits for others that lock the folder itself. Every user can, so it is not waited for without end: what is done
 /// then is the removal of files of a container's own.
 fn wait_a_while(folder: &OwnedFd) {
-    let is_ours = || flock(folder, FlockOperation::NonBlockingLockExclusive).is_ok();
-    let _ = (0..MOST_TRIES).any(|_| {
-        is_ours() || {
-            std::thread::sleep(PAUSE);
-            false
+    for _ in 0..MOST_TRIES {
+        if flock(folder, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            break;
         }
-    });
+        std::thread::sleep(PAUSE);
+    }
 }
 
 /// Writes and stamps a file that has no name yet.
-fn fill(file: &OwnedFd, owner: &[u8], boot: Option<&str>) -> Result<(), Errno> {
-    write_at(file, owner, 0)?;
+fn fill(file: &File, owner: &[u8], boot: Option<&str>) -> Result<(), Errno> {
+    file.write_all_at(owner, 0).map_err(errno)?;
     if let Some(boot) = boot {
         // Where this does not work, the file is as Go's: it stays until DEL or GC, or until it is needed.
         let _ = rustix::fs::fsetxattr(file, STAMP, boot.as_bytes(), XattrFlags::empty());
-    }
-    Ok(())
-}
-
-/// Writes all bytes at a place of a file.
-fn write_at(file: &OwnedFd, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
-    while !bytes.is_empty() {
-        let written = rustix::io::retry_on_intr(|| rustix::io::pwrite(file, bytes, offset))?;
-        bytes = bytes.get(written..).unwrap_or_default();
-        offset += u64::try_from(written).map_err(|_| Errno::OVERFLOW)?;
     }
     Ok(())
 }

@@ -88,14 +88,13 @@ pub struct Holding {
 /// A file of the folder, as it was read.
 struct Reservation {
     address: IpAddr,
-    owner: Vec<u8>,
-    modified: (i64, i64),
+    content: Content,
     standing: Standing,
 }
 
 /// The reservations of a network, locked.
 pub struct Ledger<'a> {
-    folder: Folder,
+    pub folder: Folder,
     machine: &'a Machine,
     /// In the order of addresses.
     reservations: Vec<Reservation>,
@@ -117,9 +116,7 @@ impl<'a> Ledger<'a> {
         let listed = self.folder.list().map_err(|errno| self.failure("list", errno))?;
         let reservation = |(address, content): (IpAddr, Option<Content>)| {
             let standing = Standing::of(content.as_ref(), self.machine);
-            let (owner, modified) =
-                content.map_or_else(Default::default, |content| (content.owner, content.modified));
-            Reservation { address, owner, modified, standing }
+            Reservation { address, content: content.unwrap_or_default(), standing }
         };
         self.reservations = listed.into_iter().map(reservation).collect();
         self.reservations.sort_unstable_by_key(|reservation| reservation.address);
@@ -133,8 +130,8 @@ impl<'a> Ledger<'a> {
 
     /// The reservations of an owner.
     pub fn held_by(&self, owner: &Owner) -> Vec<Holding> {
-        let holding = |Reservation { address, owner: content, standing, .. }: &Reservation| {
-            Some(Holding { address: *address, form: owner.form_of(content)?, standing: *standing })
+        let holding = |Reservation { address, content, standing }: &Reservation| {
+            Some(Holding { address: *address, form: owner.form_of(&content.owner)?, standing: *standing })
         };
         self.reservations.iter().filter_map(holding).collect()
     }
@@ -143,7 +140,7 @@ impl<'a> Ledger<'a> {
     pub fn unstamped(&self) -> Vec<IpAddr> {
         let unstamped = |reservation: &&Reservation| reservation.standing == Standing::Unstamped;
         let mut unstamped: Vec<&Reservation> = self.reservations.iter().filter(unstamped).collect();
-        unstamped.sort_unstable_by_key(|reservation| (reservation.modified, reservation.address));
+        unstamped.sort_unstable_by_key(|reservation| (reservation.content.modified, reservation.address));
         unstamped.into_iter().map(|reservation| reservation.address).collect()
     }
 
@@ -153,14 +150,9 @@ impl<'a> Ledger<'a> {
         let is_garbage = |reservation: &&Reservation| match reservation.standing {
             Standing::Odd => false,
             Standing::Blank => true,
-            _ => !valid.iter().any(|owner| owner.form_of(&reservation.owner).is_some()),
+            _ => !valid.iter().any(|owner| owner.form_of(&reservation.content.owner).is_some()),
         };
         self.reservations.iter().filter(is_garbage).map(|reservation| reservation.address).collect()
-    }
-
-    /// The address that a set gave last.
-    pub fn last_reserved(&self, set: usize) -> Option<IpAddr> {
-        self.folder.last_reserved(set)
     }
 
     /// Gives an address of a set to an owner; whoever had it has it no more.
