@@ -43,7 +43,7 @@ use tracing::{info, warn};
 use crate::proxy::Proxies;
 use crate::timing::until;
 use crate::{Fault, LeaseStore, Readiness, Server, Snapshot, StoreError};
-use access::{Access, Hints, Trust};
+use access::{Access, Trust};
 use board::{Board, State};
 use client::Client;
 use condition::{ConditionKeeper, NodeReadiness};
@@ -85,7 +85,7 @@ pub struct Kubernetes {
     client: Arc<Client>,
     identity: Arc<Identity>,
     board: Arc<Board>,
-    changes: watch::Receiver<u64>,
+    changes: watch::Receiver<()>,
     net_conf: NetConfFile,
     readiness: Option<watch::Sender<Option<NodeReadiness>>>,
     /// How long a node may be not ready before Kubernetes is told.
@@ -105,11 +105,11 @@ impl Kubernetes {
     pub fn open(options: KubernetesOptions) -> Result<Self, StoreError> {
         let of_pod = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let (host, port) = (of_pod("KUBERNETES_SERVICE_HOST"), of_pod("KUBERNETES_SERVICE_PORT"));
-        let access = Access::find(Hints {
-            api_url: options.api_url.as_deref().filter(|url| !url.is_empty()),
-            kubeconfig: options.kubeconfig.as_deref().filter(|path| !path.as_os_str().is_empty()),
-            pod: host.as_deref().zip(port.as_deref()),
-        })?
+        let access = Access::find(
+            options.kubeconfig.as_deref().filter(|path| !path.as_os_str().is_empty()),
+            options.api_url.as_deref().filter(|url| !url.is_empty()),
+            host.as_deref().zip(port.as_deref()),
+        )?
         .through(&Proxies::of_environment())?;
         if let Some(proxy) = &access.proxy {
             info!(server = %access.server, "the API server is reached by {proxy}");

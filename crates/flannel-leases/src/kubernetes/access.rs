@@ -54,7 +54,7 @@ pub(super) struct Certificate {
     pub key: Material,
 }
 
-/// PEM text.
+/// PEM text, or a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Material {
     /// In a file, which may change at any time.
@@ -67,24 +67,38 @@ pub(super) enum Material {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Credentials {
     Nothing,
-    Token(Secret),
-    TokenFile(PathBuf),
+    Token(Material),
     Password { user: String, password: Secret },
 }
 
-/// What tells where the API server is.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Hints<'a> {
-    pub api_url: Option<&'a str>,
-    pub kubeconfig: Option<&'a Path>,
-    /// The host and the port that Kubernetes tells every pod.
-    pub pod: Option<(&'a str, &'a str)>,
+impl Material {
+    /// What it says now.
+    pub(super) fn read(&self, what: &'static str) -> Result<String, KubernetesError> {
+        match self {
+            Self::Inline(text) => Ok(text.reveal().to_owned()),
+            Self::File(path) => flannel_files::read_text(path, flannel_files::MOST_BY_HAND)
+                .map_err(|cause| self.wrong(what, cause)),
+        }
+    }
+
+    /// Why it cannot be used.
+    pub(super) fn wrong(&self, what: &'static str, reason: impl ToString) -> KubernetesError {
+        let place = match self {
+            Self::File(path) => path.display().to_string(),
+            Self::Inline(_) => "in the kubeconfig".to_owned(),
+        };
+        KubernetesError::Credential { what, place, reason: reason.to_string() }
+    }
 }
 
 impl Access {
-    /// As Go does: the flags if there are any, else what every pod gets.
-    pub(super) fn find(hints: Hints<'_>) -> Result<Self, KubernetesError> {
-        match (hints.kubeconfig, hints.api_url, hints.pod) {
+    /// As Go does: the flags if there are any, else the host and the port that Kubernetes tells every pod.
+    pub(super) fn find(
+        kubeconfig: Option<&Path>,
+        api_url: Option<&str>,
+        pod: Option<(&str, &str)>,
+    ) -> Result<Self, KubernetesError> {
+        match (kubeconfig, api_url, pod) {
             (Some(path), url, _) => kubeconfig::read(path, url),
             (None, Some(url), _) => Ok(Self::anonymous(url.parse()?)),
             (None, None, Some((host, port))) => Self::of_pod(host, port, Path::new(SERVICE_ACCOUNT)),
@@ -100,12 +114,9 @@ impl Access {
     fn of_pod(host: &str, port: &str, files: &Path) -> Result<Self, KubernetesError> {
         let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
         Ok(Self {
-            server: format!("https://{host}:{port}").parse()?,
-            server_name: None,
             trust: Trust::Authority(Material::File(files.join("ca.crt"))),
-            certificate: None,
-            credentials: Credentials::TokenFile(files.join("token")),
-            proxy: None,
+            credentials: Credentials::Token(Material::File(files.join("token"))),
+            ..Self::anonymous(format!("https://{host}:{port}").parse()?)
         })
     }
 
@@ -208,10 +219,9 @@ mod tests {
         let access = Access::of_pod("fd00:96::1", "443", Path::new("/files")).unwrap();
         assert_eq!(access.server.to_string(), "https://[fd00:96::1]:443");
         assert_eq!(access.trust, Trust::Authority(Material::File("/files/ca.crt".into())));
-        assert_eq!(access.credentials, Credentials::TokenFile("/files/token".into()));
-        let nowhere = Hints { api_url: None, kubeconfig: None, pod: None };
-        assert!(matches!(Access::find(nowhere), Err(KubernetesError::NoServer)));
-        let alone = Hints { api_url: Some("http://h:1"), pod: Some(("10.96.0.1", "443")), ..nowhere };
-        assert_eq!(Access::find(alone).unwrap().server.to_string(), "http://h:1");
+        assert_eq!(access.credentials, Credentials::Token(Material::File("/files/token".into())));
+        assert!(matches!(Access::find(None, None, None), Err(KubernetesError::NoServer)));
+        let alone = Access::find(None, Some("http://h:1"), Some(("10.96.0.1", "443")));
+        assert_eq!(alone.unwrap().server.to_string(), "http://h:1");
     }
 }

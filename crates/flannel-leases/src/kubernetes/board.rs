@@ -11,11 +11,11 @@ use super::own::Own;
 use crate::in_force::replace;
 
 /// What is known of the cluster, and whether it is up to date.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Board {
     state: Mutex<State>,
-    /// Counts what is worth a new snapshot.
-    changes: watch::Sender<u64>,
+    /// Rings when something is worth a new snapshot.
+    changes: watch::Sender<()>,
     /// The version of this node's object.
     own: watch::Sender<OwnVersion>,
 }
@@ -53,19 +53,13 @@ impl State {
     }
 }
 
-impl Default for Board {
-    fn default() -> Self {
-        Self { state: Mutex::default(), changes: watch::Sender::new(0), own: watch::Sender::default() }
-    }
-}
-
 impl Board {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hears of every change that is worth a new snapshot.
-    pub(super) fn listen(&self) -> watch::Receiver<u64> {
+    pub(super) fn listen(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
@@ -109,7 +103,7 @@ impl Board {
 
     /// Tells whoever listens that a snapshot is due.
     pub(super) fn ring(&self) {
-        self.changes.send_modify(|count| *count += 1);
+        self.changes.send_replace(());
     }
 
     /// Notes that the API server cannot be read; whoever listens hears of it once for each reason.

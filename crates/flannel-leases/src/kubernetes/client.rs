@@ -1,7 +1,6 @@
 //! Talks HTTP to the API server: requests with a deadline over one connection that is kept, and watches over one
 //! of their own. Takes paths and bodies, gives bodies, and errors that say what was asked of whom.
 
-use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1::SendRequest;
 use tokio::time::timeout;
 
-use super::access::{Access, Credentials};
+use super::access::{Access, Credentials, Material};
 use super::connection;
 use super::error::{CallFault, KubernetesError};
 use super::stream::Unpacked;
@@ -101,7 +100,7 @@ impl Client {
         let answer = async {
             let (sender, answer) = self.ask(call).await?;
             let body = self.collect(call, answer).await?;
-            self.keep(sender);
+            *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
             Ok(body)
         };
         timeout(ANSWER_LIMIT, answer).await.unwrap_or_else(|_| Err(self.slow(&call.act)))
@@ -128,12 +127,8 @@ impl Client {
         call: &Call,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, KubernetesError> {
-        let answer = async {
-            let mut sender = connection::open(&self.access).await?;
-            let answer = sender.send_request(request).await;
-            self.accepted(call, answer.map_err(|cause| self.broken(&call.act, &cause))?).await
-        };
-        timeout(ANSWER_LIMIT, answer).await.unwrap_or_else(|_| Err(self.slow(&call.act)))
+        let answer = timeout(ANSWER_LIMIT, self.connect_and_ask(call, request)).await;
+        Ok(answer.unwrap_or_else(|_| Err(self.slow(&call.act)))?.1)
     }
 
     /// Over the connection that was kept, or over a new one if that is gone.
@@ -145,14 +140,18 @@ impl Client {
         {
             return Ok((sender, self.accepted(call, answer).await?));
         }
-        let mut sender = connection::open(&self.access).await?;
-        let answer = sender.send_request(self.request(call)?).await;
-        let answer = answer.map_err(|cause| self.broken(&call.act, &cause))?;
-        Ok((sender, self.accepted(call, answer).await?))
+        self.connect_and_ask(call, self.request(call)?).await
     }
 
-    fn keep(&self, sender: Sender) {
-        *self.idle.lock().unwrap_or_else(PoisonError::into_inner) = Some(sender);
+    async fn connect_and_ask(
+        &self,
+        call: &Call,
+        request: Request<Full<Bytes>>,
+    ) -> Result<(Sender, Response<Incoming>), KubernetesError> {
+        let mut sender = connection::open(&self.access).await?;
+        let answer = sender.send_request(request).await;
+        let answer = answer.map_err(|cause| self.broken(&call.act, &cause))?;
+        Ok((sender, self.accepted(call, answer).await?))
     }
 
     /// The answer if it is a yes.
@@ -186,9 +185,8 @@ impl Client {
     async fn collect(&self, call: &Call, answer: Response<Incoming>) -> Result<Bytes, KubernetesError> {
         let mut body = answer.into_body();
         let mut bytes = Vec::new();
-        while let Some(frame) = body.frame().await {
-            let frame = frame.map_err(|cause| self.broken(&call.act, &cause))?;
-            bytes.extend_from_slice(frame.data_ref().map(|bytes| &**bytes).unwrap_or_default());
+        while let Some(part) = self.part(&call.act, &mut body).await? {
+            bytes.extend_from_slice(&part);
             if bytes.len() > LARGEST_BODY {
                 return Err(self.garbled(&call.act, &"it has no end"));
             }
@@ -257,29 +255,22 @@ fn reason(body: &Bytes) -> String {
 
 /// The header that shows who we are. A token file is read for every request: tokens of pods live for an hour.
 fn authorization(credentials: &Credentials) -> Result<Option<HeaderValue>, KubernetesError> {
-    let (text, place) = match credentials {
+    let mut value = match credentials {
         Credentials::Nothing => return Ok(None),
-        Credentials::Token(token) => (format!("Bearer {}", token.reveal()), "in the kubeconfig".to_owned()),
+        Credentials::Token(token) => {
+            let text = token.read("token")?;
+            if text.trim().is_empty() {
+                return Err(token.wrong("token", "it is empty"));
+            }
+            let value = HeaderValue::from_str(&format!("Bearer {}", text.trim()));
+            value.map_err(|_| token.wrong("token", "it holds odd characters"))?
+        }
         Credentials::Password { user, password } => {
             let pair = STANDARD.encode(format!("{user}:{}", password.reveal()));
-            (format!("Basic {pair}"), "in the kubeconfig".to_owned())
-        }
-        Credentials::TokenFile(path) => {
-            let place = path.display().to_string();
-            let token = flannel_files::read_text(path, flannel_files::MOST_BY_HAND)
-                .map_err(|cause| wrong_token(&place, &cause))?;
-            if token.trim().is_empty() {
-                return Err(wrong_token(&place, &io::Error::other("it is empty")));
-            }
-            (format!("Bearer {}", token.trim()), place)
+            let value = HeaderValue::from_str(&format!("Basic {pair}"));
+            value.map_err(|cause| Material::Inline(password.clone()).wrong("password", cause))?
         }
     };
-    let value = HeaderValue::from_str(&text);
-    let mut value = value.map_err(|_| wrong_token(&place, &io::Error::other("it holds odd characters")))?;
     value.set_sensitive(true);
     Ok(Some(value))
-}
-
-fn wrong_token(place: &str, cause: &io::Error) -> KubernetesError {
-    KubernetesError::Credential { what: "token", place: place.to_owned(), reason: cause.to_string() }
 }

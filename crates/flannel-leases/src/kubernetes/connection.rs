@@ -91,19 +91,20 @@ fn tls_config(access: &Access) -> Result<ClientConfig, KubernetesError> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(|cause| wrong("the TLS library", "of this program".to_owned(), cause))?;
+        .map_err(|cause| KubernetesError::Credential {
+            what: "the TLS library",
+            place: "of this program".to_owned(),
+            reason: cause.to_string(),
+        })?;
     let builder = match roots(&access.trust)? {
         Some(roots) => builder.with_root_certificates(roots),
         None => builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider))),
     };
     match &access.certificate {
         None => Ok(builder.with_no_client_auth()),
-        Some(certificate) => {
-            let place = place(&certificate.chain);
-            builder
-                .with_client_auth_cert(chain("client certificate", &certificate.chain)?, key(certificate)?)
-                .map_err(|cause| wrong("client certificate", place, cause))
-        }
+        Some(Certificate { chain, key }) => builder
+            .with_client_auth_cert(certificates("client certificate", chain)?, private_key(key)?)
+            .map_err(|cause| chain.wrong("client certificate", cause)),
     }
 }
 
@@ -111,7 +112,7 @@ fn tls_config(access: &Access) -> Result<ClientConfig, KubernetesError> {
 pub(super) fn authorities(access: &Access) -> String {
     match &access.trust {
         // What cannot be read makes every connection fail, and is told then.
-        Trust::Authority(material) if access.server.tls => pem("CA", material).unwrap_or_default(),
+        Trust::Authority(material) if access.server.tls => material.read("CA").unwrap_or_default(),
         _ => String::new(),
     }
 }
@@ -125,49 +126,32 @@ fn roots(trust: &Trust) -> Result<Option<RootCertStore>, KubernetesError> {
             roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         }
         Trust::Authority(material) => {
-            for certificate in chain("CA", material)? {
-                roots.add(certificate).map_err(|cause| wrong("CA", place(material), cause))?;
+            for certificate in certificates("CA", material)? {
+                roots.add(certificate).map_err(|cause| material.wrong("CA", cause))?;
             }
         }
     }
     Ok(Some(roots))
 }
 
-fn chain(what: &'static str, material: &Material) -> Result<Vec<CertificateDer<'static>>, KubernetesError> {
-    let pem = pem(what, material)?;
+fn certificates(
+    what: &'static str,
+    material: &Material,
+) -> Result<Vec<CertificateDer<'static>>, KubernetesError> {
+    let pem = material.read(what)?;
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     match read {
-        Ok(chain) if chain.is_empty() => Err(wrong(what, place(material), "there is no certificate in it")),
+        Ok(chain) if chain.is_empty() => Err(material.wrong(what, "there is no certificate in it")),
         Ok(chain) => Ok(chain),
-        Err(cause) => Err(wrong(what, place(material), cause)),
+        Err(cause) => Err(material.wrong(what, cause)),
     }
 }
 
-fn key(certificate: &Certificate) -> Result<PrivateKeyDer<'static>, KubernetesError> {
-    let pem = pem("client key", &certificate.key)?;
+fn private_key(material: &Material) -> Result<PrivateKeyDer<'static>, KubernetesError> {
+    let pem = material.read("client key")?;
     // The reader's own message might quote a line of the key.
-    PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|_| {
-        wrong("client key", place(&certificate.key), "there is no private key in it that we know")
-    })
-}
-
-fn pem(what: &'static str, material: &Material) -> Result<String, KubernetesError> {
-    match material {
-        Material::Inline(pem) => Ok(pem.reveal().to_owned()),
-        Material::File(path) => flannel_files::read_text(path, flannel_files::MOST_BY_HAND)
-            .map_err(|cause| wrong(what, place(material), cause)),
-    }
-}
-
-fn place(material: &Material) -> String {
-    match material {
-        Material::File(path) => path.display().to_string(),
-        Material::Inline(_) => "in the kubeconfig".to_owned(),
-    }
-}
-
-fn wrong(what: &'static str, place: String, reason: impl ToString) -> KubernetesError {
-    KubernetesError::Credential { what, place, reason: reason.to_string() }
+    PrivateKeyDer::from_pem_slice(pem.as_bytes())
+        .map_err(|_| material.wrong("client key", "there is no private key in it that we know"))
 }
 
 /// Believes every server: `insecure-skip-tls-verify` in a kubeconfig.

@@ -1,6 +1,6 @@
 //! Kubeconfig files: YAML (or JSON, which is YAML), of which the current context's cluster and user count.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -12,7 +12,8 @@ use super::error::KubernetesError;
 use crate::proxy::Proxy;
 use crate::yaml::{self, Aliases};
 
-/// Reads a kubeconfig; a URL that is given beside it stands for that of its cluster.
+/// Reads a kubeconfig; a URL that is given beside it stands for that of its cluster. Paths in it begin at its own
+/// folder.
 pub(super) fn read(path: &Path, url: Option<&str>) -> Result<Access, KubernetesError> {
     let wrong = |reason: String| KubernetesError::Kubeconfig { path: path.to_owned(), reason };
     let text = flannel_files::read_text(path, flannel_files::MOST_BY_HAND)
@@ -35,16 +36,15 @@ pub(super) fn parse(text: &str, folder: &Path, url: Option<Server>) -> Result<Ac
         Some(name) => named(document, "users", "user", name)?,
         None => &Yaml::BadValue,
     };
-    let part = Part { folder };
     Ok(Access {
         server: match url {
             Some(url) => url,
             None => server(cluster)?,
         },
         server_name: text_of(cluster, "tls-server-name")?.map(str::to_owned),
-        trust: part.trust(cluster)?,
-        certificate: part.certificate(user)?,
-        credentials: part.credentials(user)?,
+        trust: trust(cluster, folder)?,
+        certificate: certificate(user, folder)?,
+        credentials: credentials(user, folder)?,
         proxy: proxy(cluster)?,
     })
 }
@@ -84,68 +84,56 @@ fn text_of<'a>(yaml: &'a Yaml, key: &str) -> Result<Option<&'a str>, String> {
     }
 }
 
-/// Reads parts of a kubeconfig; paths in it begin at its own folder.
-struct Part<'a> {
-    folder: &'a Path,
+/// PEM text, inside or in a file; what is inside counts where both are given.
+fn material(yaml: &Yaml, key: &str, folder: &Path) -> Result<Option<Material>, String> {
+    let inline = format!("{key}-data");
+    if let Some(encoded) = text_of(yaml, &inline)? {
+        let decoded = STANDARD.decode(encoded.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let pem = decoded.ok_or_else(|| format!("{inline} is not PEM in base64"))?;
+        return Ok(Some(Material::Inline(Secret::new(pem))));
+    }
+    Ok(text_of(yaml, key)?.map(|path| Material::File(folder.join(path))))
 }
 
-impl Part<'_> {
-    fn path(&self, text: &str) -> PathBuf {
-        self.folder.join(text)
+fn trust(cluster: &Yaml, folder: &Path) -> Result<Trust, String> {
+    if cluster["insecure-skip-tls-verify"].as_bool() == Some(true) {
+        return Ok(Trust::Anybody);
     }
+    Ok(material(cluster, "certificate-authority", folder)?.map_or(Trust::Host, Trust::Authority))
+}
 
-    /// PEM text, inside or in a file; what is inside counts where both are given.
-    fn material(&self, yaml: &Yaml, key: &str) -> Result<Option<Material>, String> {
-        let inline = format!("{key}-data");
-        if let Some(encoded) = text_of(yaml, &inline)? {
-            let decoded =
-                STANDARD.decode(encoded.trim()).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-            let pem = decoded.ok_or_else(|| format!("{inline} is not PEM in base64"))?;
-            return Ok(Some(Material::Inline(Secret::new(pem))));
-        }
-        Ok(text_of(yaml, key)?.map(|path| Material::File(self.path(path))))
+fn certificate(user: &Yaml, folder: &Path) -> Result<Option<Certificate>, String> {
+    match (material(user, "client-certificate", folder)?, material(user, "client-key", folder)?) {
+        (Some(chain), Some(key)) => Ok(Some(Certificate { chain, key })),
+        (None, None) => Ok(None),
+        (Some(_), None) => Err("its user has a client-certificate but no client-key".to_owned()),
+        (None, Some(_)) => Err("its user has a client-key but no client-certificate".to_owned()),
     }
+}
 
-    fn trust(&self, cluster: &Yaml) -> Result<Trust, String> {
-        if cluster["insecure-skip-tls-verify"].as_bool() == Some(true) {
-            return Ok(Trust::Anybody);
-        }
-        Ok(self.material(cluster, "certificate-authority")?.map_or(Trust::Host, Trust::Authority))
-    }
-
-    fn certificate(&self, user: &Yaml) -> Result<Option<Certificate>, String> {
-        match (self.material(user, "client-certificate")?, self.material(user, "client-key")?) {
-            (Some(chain), Some(key)) => Ok(Some(Certificate { chain, key })),
-            (None, None) => Ok(None),
-            (Some(_), None) => Err("its user has a client-certificate but no client-key".to_owned()),
-            (None, Some(_)) => Err("its user has a client-key but no client-certificate".to_owned()),
+fn credentials(user: &Yaml, folder: &Path) -> Result<Credentials, String> {
+    for program in ["exec", "auth-provider"] {
+        if !user[program].is_badvalue() && !user[program].is_null() {
+            return Err(format!(
+                "its user is known by a program ({program}), which flannel does not run: use a token, a token \
+                 file or a client certificate, such as those of a service account"
+            ));
         }
     }
-
-    fn credentials(&self, user: &Yaml) -> Result<Credentials, String> {
-        for program in ["exec", "auth-provider"] {
-            if !user[program].is_badvalue() && !user[program].is_null() {
-                return Err(format!(
-                    "its user is known by a program ({program}), which flannel does not run: use a token, a token \
-                     file or a client certificate, such as those of a service account"
-                ));
-            }
-        }
-        if let Some(path) = text_of(user, "tokenFile")? {
-            return Ok(Credentials::TokenFile(self.path(path)));
-        }
-        if let Some(token) = text_of(user, "token")? {
-            return Ok(Credentials::Token(Secret::new(token)));
-        }
-        match (text_of(user, "username")?, text_of(user, "password")?) {
-            // As in Go, a user may have no password.
-            (Some(name), password) => Ok(Credentials::Password {
-                user: name.to_owned(),
-                password: Secret::new(password.unwrap_or_default()),
-            }),
-            (None, Some(_)) => Err("its user has a password but no username".to_owned()),
-            (None, None) => Ok(Credentials::Nothing),
-        }
+    if let Some(path) = text_of(user, "tokenFile")? {
+        return Ok(Credentials::Token(Material::File(folder.join(path))));
+    }
+    if let Some(token) = text_of(user, "token")? {
+        return Ok(Credentials::Token(Material::Inline(Secret::new(token))));
+    }
+    match (text_of(user, "username")?, text_of(user, "password")?) {
+        // As in Go, a user may have no password.
+        (Some(name), password) => Ok(Credentials::Password {
+            user: name.to_owned(),
+            password: Secret::new(password.unwrap_or_default()),
+        }),
+        (None, Some(_)) => Err("its user has a password but no username".to_owned()),
+        (None, None) => Ok(Credentials::Nothing),
     }
 }
 
@@ -180,15 +168,15 @@ mod tests {
             read(&format!("{SERVER}\n    certificate-authority: pki/ca.crt"), "tokenFile: token").unwrap();
         assert_eq!(access.server.to_string(), "https://10.0.0.1:6443");
         assert_eq!(access.trust, Trust::Authority(file("pki/ca.crt")));
-        assert_eq!(access.credentials, Credentials::TokenFile(PathBuf::from("/etc/cluster/token")));
+        assert_eq!(access.credentials, Credentials::Token(file("token")));
         let access = read(SERVER, "client-certificate: a.crt\n    client-key: /b.key").unwrap();
         assert_eq!(access.trust, Trust::Host);
-        let key = Material::File(PathBuf::from("/b.key"));
+        let key = Material::File("/b.key".into());
         assert_eq!(access.certificate, Some(Certificate { chain: file("a.crt"), key }));
         assert_eq!(access.credentials, Credentials::Nothing);
         let access = read(&format!("{SERVER}\n    insecure-skip-tls-verify: true"), "token: abc").unwrap();
         assert_eq!(access.trust, Trust::Anybody);
-        assert_eq!(access.credentials, Credentials::Token(Secret::new("abc")));
+        assert_eq!(access.credentials, Credentials::Token(Material::Inline(Secret::new("abc"))));
     }
 
     #[test]
@@ -213,7 +201,7 @@ mod tests {
         assert_eq!(read(SERVER, "username: me").unwrap().credentials, user);
         assert_eq!(
             read(SERVER, "token: '0123'").unwrap().credentials,
-            Credentials::Token(Secret::new("0123"))
+            Credentials::Token(Material::Inline(Secret::new("0123")))
         );
         assert_eq!(read(SERVER, "token: null").unwrap().credentials, Credentials::Nothing);
     }

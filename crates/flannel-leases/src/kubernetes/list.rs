@@ -78,8 +78,7 @@ impl Follower {
         if must_be_recognized {
             self.read(name).await?;
             self.board.change(|nodes| {
-                nodes.recognize();
-                if let Some(version) = nodes.remembered_version() {
+                if let Some(version) = nodes.recognize() {
                     bookmark.age = Age::NotOlderThan(String::from(&*version));
                 }
                 NodeChange::Nothing

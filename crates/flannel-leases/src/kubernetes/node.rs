@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use flannel_plan::annotations::AnnotationPrefix;
 
-use super::wire::{self, ManagedFields};
+use super::wire::{self, ManagedFields, NodeSpec};
 
 /// What a Node object says, or its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,24 +18,16 @@ pub(super) struct Node {
     pub since: u64,
     pub annotations: BTreeMap<String, String>,
     /// Its subnets; none if only its metadata is known.
-    pub pod_cidrs: Option<PodCidrs>,
+    pub spec: Option<NodeSpec>,
     /// Whether it may have subnets: its metadata tell which fields were ever set.
     pub may_have_subnets: bool,
-}
-
-/// The two fields in which a Node object says its subnets.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct PodCidrs {
-    pub first: String,
-    pub all: Vec<String>,
 }
 
 impl Node {
     /// Keeps what matters of a whole Node object.
     pub(super) fn whole(message: wire::Node, prefix: &AnnotationPrefix) -> Self {
-        let spec = message.spec.clone().unwrap_or_default();
-        let pod_cidrs = Some(PodCidrs { first: spec.pod_cidr, all: spec.pod_cidrs });
-        Self { pod_cidrs, ..Self::metadata(message, prefix) }
+        let spec = Some(message.spec.clone().unwrap_or_default());
+        Self { spec, ..Self::metadata(message, prefix) }
     }
 
     /// Keeps what matters of the metadata of a node.
@@ -50,7 +42,7 @@ impl Node {
             version: metadata.resource_version,
             since: u64::try_from(since).unwrap_or(0),
             annotations: metadata.annotations,
-            pod_cidrs: None,
+            spec: None,
             may_have_subnets: may_have_subnets(&metadata.managed_fields),
         }
     }

@@ -12,7 +12,7 @@ use flannel_plan::pod_cidrs;
 use flannel_plan::quoted::quoted;
 use ipnet::IpNet;
 
-use super::node::{Node, PodCidrs};
+use super::node::Node;
 use super::own::Own;
 use crate::in_force::replace;
 use crate::sorted::Sorted;
@@ -96,15 +96,11 @@ impl Nodes {
     }
 
     /// Forgets what is remembered if it is of another node: of one that was made anew, or of another cluster, in
-    /// which the same names mean others.
-    pub(super) fn recognize(&mut self) {
+    /// which the same names mean others. Gives the version of what is left.
+    pub(super) fn recognize(&mut self) -> Option<Arc<str>> {
         if self.remembered.origin != self.origin() {
             self.remembered = Memory::default();
         }
-    }
-
-    /// The version of what is remembered.
-    pub(super) fn remembered_version(&self) -> Option<Arc<str>> {
         self.remembered.version.clone()
     }
 
@@ -136,8 +132,11 @@ impl Nodes {
             return NodeChange::Nothing;
         }
         let subnets_are_known = known.is_some_and(|known| !known.subnets.is_empty());
-        let subnets = match &node.pod_cidrs {
-            Some(cidrs) => Some(read_subnets(cidrs)),
+        let subnets = match &node.spec {
+            Some(spec) => {
+                let read = pod_cidrs::subnets(&spec.pod_cidr, &spec.pod_cidrs);
+                Some(read.map_err(|wrong| wrong.to_string()))
+            }
             None if subnets_are_known || !is_managed => None,
             None => match self.remembered.subnets.remove(&(node.name.as_str().into(), node.since)) {
                 Some(subnets) => Some(Ok(subnets)),
@@ -150,7 +149,7 @@ impl Nodes {
 
     fn put_own(&mut self, node: Node) -> NodeChange {
         let known = self.own.as_ref().filter(|own| own.uid == node.uid);
-        if node.pod_cidrs.is_none() && known.is_none_or(|own| !own.has_subnets() && node.may_have_subnets) {
+        if node.spec.is_none() && known.is_none_or(|own| !own.has_subnets() && node.may_have_subnets) {
             return NodeChange::Incomplete;
         }
         match &mut self.own {
@@ -183,28 +182,16 @@ impl Nodes {
             *known = Known { uid: node.uid.as_str().into(), ..Known::default() };
         }
         known.version = number(&node.version);
-        let subnets = match subnets {
-            None => Ok(known.subnets),
-            Some(subnets) => subnets,
-        };
-        if let Ok(subnets) = &subnets {
-            known.subnets = *subnets;
-        }
-        let said = subnets.and_then(|subnets| {
-            annotations::from_annotations(&node.annotations, &self.prefix)
-                .map(|said| said.map(|said| (subnets, said)))
-                .map_err(|wrong| wrong.to_string())
+        let lease = subnets.unwrap_or(Ok(known.subnets)).and_then(|subnets| {
+            known.subnets = subnets;
+            let said = annotations::from_annotations(&node.annotations, &self.prefix);
+            let said = said.map_err(|wrong| wrong.to_string())?.filter(|_| !subnets.is_empty());
+            let (owner, since) = (node.name.clone(), node.since);
+            Ok(said.map(|announcement| Lease { owner, subnets, announcement, since }))
         });
-        changed |= match said {
+        changed |= match lease {
             Err(wrong) => replace(&mut known.fault, Some(wrong.into())),
-            Ok(said) => {
-                let lease = said.filter(|(subnets, _)| !subnets.is_empty());
-                let lease = lease.map(|(subnets, announcement)| Lease {
-                    owner: node.name.clone(),
-                    subnets,
-                    announcement,
-                    since: node.since,
-                });
+            Ok(lease) => {
                 let new_lease = known.lease.as_deref() != lease.as_ref();
                 if new_lease {
                     known.lease = lease.map(Arc::new);
@@ -262,10 +249,6 @@ impl Nodes {
 /// tells of what was there. One that is none is taken for the newest.
 pub(super) fn number(version: &str) -> u64 {
     if version.is_empty() { 0 } else { version.parse().unwrap_or(u64::MAX) }
-}
-
-fn read_subnets(cidrs: &PodCidrs) -> Result<ByFamily<IpNet>, String> {
-    pod_cidrs::subnets(&cidrs.first, &cidrs.all).map_err(|wrong| wrong.to_string())
 }
 
 /// A fault of a node.

@@ -68,8 +68,8 @@ impl Own {
     pub(super) fn update(&mut self, node: Node, prefix: &AnnotationPrefix) -> NodeChange {
         let before = Self { version: node.version.clone(), ..self.clone() };
         self.version = node.version;
-        if let Some(cidrs) = node.pod_cidrs {
-            self.subnets = pod_cidrs::subnets(&cidrs.first, &cidrs.all);
+        if let Some(spec) = node.spec {
+            self.subnets = pod_cidrs::subnets(&spec.pod_cidr, &spec.pod_cidrs);
         }
         self.annotations = node.annotations;
         self.faults.clear();

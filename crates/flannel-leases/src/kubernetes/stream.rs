@@ -5,7 +5,8 @@
 use std::io::Write;
 
 use flate2::write::GzDecoder;
-use hyper::body::{Bytes, Incoming};
+use hyper::body::{Buf, Bytes, Incoming};
+use prost::bytes::BytesMut;
 use prost::{DecodeError, Message};
 
 use super::client::Client;
@@ -23,51 +24,34 @@ const RAW: u64 = 2;
 const LIST_METADATA: u64 = 1;
 const LIST_ITEMS: u64 = 2;
 
-/// Bytes that have arrived, and have not been used.
-#[derive(Debug, Default)]
-struct Arrived {
-    bytes: Vec<u8>,
-    used: usize,
-}
-
-impl Arrived {
-    fn push(&mut self, bytes: &[u8]) {
-        self.bytes.drain(..std::mem::take(&mut self.used));
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    fn rest(&self) -> &[u8] {
-        self.bytes.get(self.used..).unwrap_or_default()
-    }
-}
-
 /// Cuts a stream into frames: four bytes of length, and then as many.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    arrived: Arrived,
+    arrived: BytesMut,
 }
 
 impl Frames {
     /// Takes what has arrived.
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.arrived.push(bytes);
+        self.arrived.extend_from_slice(bytes);
     }
 
     /// The next whole frame; an error if there will never be one.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>, DecodeError> {
-        let Some((length, body)) = self.arrived.rest().split_first_chunk::<4>() else { return Ok(None) };
+        let Some((length, body)) = self.arrived.split_first_chunk::<4>() else { return Ok(None) };
         let length = size(u64::from(u32::from_be_bytes(*length)))?;
-        let Some(frame) = body.get(..length) else { return Ok(None) };
-        let frame = Bytes::copy_from_slice(frame);
-        self.arrived.used += 4 + length;
-        Ok(Some(frame))
+        if body.len() < length {
+            return Ok(None);
+        }
+        self.arrived.advance(4);
+        Ok(Some(self.arrived.split_to(length).freeze()))
     }
 }
 
 /// Cuts a list into its nodes while it arrives: a list of 5,000 is 50 MB, and no more than a node of it is kept.
 #[derive(Debug, Default)]
 pub(super) struct ListReader {
-    arrived: Arrived,
+    arrived: BytesMut,
     has_begun: bool,
     /// How much of the list itself is still to come.
     inside: usize,
@@ -77,40 +61,37 @@ pub(super) struct ListReader {
 impl ListReader {
     /// Takes what has arrived.
     pub(super) fn push(&mut self, bytes: &[u8]) {
-        self.arrived.push(bytes);
+        self.arrived.extend_from_slice(bytes);
     }
 
     /// The next node, as soon as it is whole.
     pub(super) fn next(&mut self) -> Result<Option<Node>, DecodeError> {
         loop {
-            let rest = self.arrived.rest();
             if !self.has_begun {
-                if rest.len() < MAGIC.len() {
+                if self.arrived.len() < MAGIC.len() {
                     return Ok(None);
                 }
-                check_magic(rest)?;
+                check_magic(&self.arrived)?;
                 self.has_begun = true;
-                self.arrived.used += MAGIC.len();
+                self.arrived.advance(MAGIC.len());
                 continue;
             }
-            let Some((number, header, length)) = field(rest)? else { return Ok(None) };
+            let Some((number, header, length)) = field(&self.arrived)? else { return Ok(None) };
             if self.inside == 0 && number == RAW {
-                self.arrived.used += header;
+                self.arrived.advance(header);
                 self.inside = usize::try_from(length).unwrap_or(usize::MAX);
                 continue;
             }
             let length = size(length)?;
-            let Some(payload) = rest.get(header..header + length) else { return Ok(None) };
-            let node = match (self.inside, number) {
-                (0, _) => None,
-                (_, LIST_METADATA) => {
-                    self.version = ListMeta::decode(payload)?.resource_version;
-                    None
-                }
-                (_, LIST_ITEMS) => Some(Node::decode(payload)?),
-                _ => None,
-            };
-            self.arrived.used += header + length;
+            let Some(payload) = self.arrived.get(header..header + length) else { return Ok(None) };
+            let mut node = None;
+            match number {
+                _ if self.inside == 0 => {}
+                LIST_METADATA => self.version = ListMeta::decode(payload)?.resource_version,
+                LIST_ITEMS => node = Some(Node::decode(payload)?),
+                _ => {}
+            }
+            self.arrived.advance(header + length);
             self.inside = self.inside.saturating_sub(header + length);
             if node.is_some() {
                 return Ok(node);
@@ -120,7 +101,7 @@ impl ListReader {
 
     /// The version of the list, if all of it has arrived.
     pub(super) fn finish(self) -> Result<String, DecodeError> {
-        if self.has_begun && self.inside == 0 && self.arrived.rest().is_empty() && !self.version.is_empty() {
+        if self.has_begun && self.inside == 0 && self.arrived.is_empty() && !self.version.is_empty() {
             Ok(self.version)
         } else {
             Err(not_ours("it ends too early".to_owned()))

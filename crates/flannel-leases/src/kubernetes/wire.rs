@@ -66,7 +66,8 @@ pub(super) struct Time {
     pub seconds: i64,
 }
 
-#[derive(Clone, PartialEq, Message)]
+/// The two fields in which a Node says its subnets.
+#[derive(Clone, PartialEq, Eq, Message)]
 pub(super) struct NodeSpec {
     #[prost(string, tag = "1")]
     pub pod_cidr: String,

@@ -4,6 +4,7 @@ use flannel_plan::annotations::to_annotations;
 use flannel_plan::lease::{Announcement, BackendData};
 
 use super::*;
+use crate::kubernetes::wire::NodeSpec;
 
 fn announcement(n: u8) -> Announcement {
     Announcement {
@@ -20,14 +21,14 @@ fn metadata(name: &str, uid: &str, n: u8) -> Node {
         version: "1".to_owned(),
         since: 7,
         annotations: to_annotations(&announcement(n), &AnnotationPrefix::default(), &ByFamily::default()),
-        pod_cidrs: None,
+        spec: None,
         may_have_subnets: true,
     }
 }
 
 fn whole(name: &str, uid: &str, n: u8) -> Node {
     let cidr = format!("10.244.{n}.0/24");
-    Node { pod_cidrs: Some(PodCidrs { first: cidr.clone(), all: vec![cidr] }), ..metadata(name, uid, n) }
+    Node { spec: Some(NodeSpec { pod_cidr: cidr.clone(), pod_cidrs: vec![cidr] }), ..metadata(name, uid, n) }
 }
 
 fn lease(name: &str, n: u8) -> Lease {
@@ -71,8 +72,8 @@ fn a_node_that_never_got_a_subnet_is_not_read_whole_for_its_heartbeats() {
     assert_eq!(nodes.put(metadata("a", "1", 1)), NodeChange::Incomplete);
     // This node itself is read once, and then when it has got one.
     assert_eq!(nodes.put(without("own")), NodeChange::Incomplete);
-    let none = Some(PodCidrs::default());
-    assert_eq!(nodes.put(Node { pod_cidrs: none, ..without("own") }), NodeChange::Changed);
+    let none = Some(NodeSpec::default());
+    assert_eq!(nodes.put(Node { spec: none, ..without("own") }), NodeChange::Changed);
     assert_eq!(nodes.put(without("own")), NodeChange::Nothing);
     assert_eq!(nodes.put(metadata("own", "1", 1)), NodeChange::Incomplete);
 }
@@ -118,8 +119,10 @@ fn what_cannot_be_read_is_a_fault_and_what_was_said_before_stays() {
     assert_eq!(nodes.put(metadata("a", "1", 1)), NodeChange::Changed);
     assert_eq!(nodes.faults().count(), 0);
     let mut three = whole("b", "2", 2);
-    three.pod_cidrs =
-        Some(PodCidrs { first: String::new(), all: vec!["10.0.0.0/24".into(), "10.1.0.0/24".into()] });
+    three.spec = Some(NodeSpec {
+        pod_cidr: String::new(),
+        pod_cidrs: vec!["10.0.0.0/24".into(), "10.1.0.0/24".into()],
+    });
     assert_eq!(nodes.put(three), NodeChange::Changed);
     assert_eq!((leases(&nodes), nodes.faults().count()), (vec![lease("a", 1)], 1));
 }
