@@ -15,6 +15,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use std::{fs, io};
 
+use flannel_files::MOST_BY_HAND;
 use flannel_plan::allocate::fits_config;
 use flannel_plan::family::ByFamily;
 use flannel_plan::lease::{Announcement, Lease};
@@ -89,7 +90,8 @@ impl Directory {
 
     /// The net-conf as it is written in a store; none if it is not there.
     pub fn config_text(dir: &Path) -> Result<Option<String>, StoreError> {
-        there(&dir.join(CONFIG))
+        let path = dir.join(CONFIG);
+        read_file(&path, MOST_BY_HAND).map_err(StoreError::disk("read", path))
     }
 
     /// Writes a net-conf and leases. What is there already and says the same is left; if anything says something
@@ -215,9 +217,7 @@ fn out_of_patience(queue: &LockQueue, dir: &Path) -> StoreError {
 fn fill(lock: &Lock, dir: &Path, config: Option<&str>, leases: &[Lease]) -> Result<(), StoreError> {
     let mut missing = Vec::new();
     for lease in leases {
-        let text = lease_file::text(lease)
-            .map_err(|cause| StoreError::Unwritable { owner: lease.owner.clone(), cause })?;
-        let name = lease_file::name(lease);
+        let (name, text) = (lease_file::name(lease), lease_file::text(lease)?);
         if is_missing(&leases_of(dir).join(&name), &text)? {
             missing.push((name, text));
         }
@@ -233,16 +233,17 @@ fn fill(lock: &Lock, dir: &Path, config: Option<&str>, leases: &[Lease]) -> Resu
 
 /// Whether a file has to be written; one that says something else is somebody's.
 fn is_missing(path: &Path, text: &str) -> Result<bool, StoreError> {
-    match there(path)? {
+    match read_file(path, MOST_BY_HAND).map_err(StoreError::disk("read", path))? {
         None => Ok(true),
         Some(known) if known.trim() == text.trim() => Ok(false),
         Some(_) => Err(StoreError::Occupied(path.to_owned())),
     }
 }
 
-fn there(path: &Path) -> Result<Option<String>, StoreError> {
-    match flannel_files::read_text(path, flannel_files::MOST_BY_HAND) {
+/// The content of a file; nothing if it is not there.
+fn read_file(path: &Path, most: usize) -> io::Result<Option<String>> {
+    match flannel_files::read_text(path, most) {
         Err(wrong) if wrong.kind() == io::ErrorKind::NotFound => Ok(None),
-        read => read.map(Some).map_err(StoreError::disk("read", path)),
+        text => text.map(Some),
     }
 }

@@ -13,54 +13,39 @@ use crate::{Fault, Rival};
 /// A lease store that did not do what was asked of it.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The store itself is not there.
     #[error("lease store {} cannot be used: {cause}: create the directory, or name another one", dir.display())]
     NoStore { dir: PathBuf, cause: io::Error },
-    /// A store must know whose lease it keeps.
     #[error("a lease needs an owner, but this node has no name: set NODE_NAME or the host's name")]
     NoOwner,
     /// No config was ever readable, so there is nothing to claim a part of.
     #[error("no lease can be claimed: {0}")]
     NoConfig(Fault),
-    /// A file could not be read or changed.
     #[error("cannot {act} {}: {cause}{}", path.display(), way_out(cause))]
     Disk { act: &'static str, path: PathBuf, cause: io::Error },
-    /// Changes cannot be noticed.
     #[error("cannot watch {} for changes: {cause}{}", path.display(), way_out_of_watching(cause))]
     Watch { path: PathBuf, cause: io::Error },
     /// Leases that were there are gone together with their directory: that is no proof that nodes left.
     #[error("{} has vanished with all leases; those in force are kept: bring it back, or restart flanneld to begin with none", .0.display())]
     Vanished(PathBuf),
-    /// Another program does not let go of the lock.
     #[error("{} has been locked by another program for {waited:?}: `fuser {0}` names it", lock.display())]
-    Locked {
-        lock: PathBuf,
-        /// How long we stood in line.
-        waited: Duration,
-    },
-    /// The disk does not answer.
+    Locked { lock: PathBuf, waited: Duration },
     #[error("{} has not taken a lease within {waited:?}: look at the disk below it", dir.display())]
     Slow { dir: PathBuf, waited: Duration },
-    /// Every subnet is given out.
     #[error("{none_free}: {way_out}, or choose a larger network or a longer subnet length")]
     NoSubnetLeft {
         none_free: NoFreeSubnet,
         /// How a lease that nobody needs is given back in this store.
         way_out: String,
     },
-    /// There is nothing to release.
     #[error("{owner} holds no lease in {}: `flannelctl lease list` shows who holds one", dir.display())]
     NotHeld { owner: String, dir: PathBuf },
     /// A store that is to be filled holds something else.
     #[error("{} is there and says something else; nothing was written: choose an empty directory, or remove it", .0.display())]
     Occupied(PathBuf),
-    /// A lease that cannot be written as JSON.
     #[error("the lease of {owner} cannot be written as JSON: {cause}: a bug, please report it")]
     Unwritable { owner: String, cause: serde_json::Error },
-    /// etcd did not do what was asked of it.
     #[error(transparent)]
     Etcd(#[from] EtcdError),
-    /// The Kubernetes API did not do what was asked of it.
     #[error(transparent)]
     Kubernetes(#[from] KubernetesError),
     /// Somebody else is this node, and lives.
@@ -78,11 +63,13 @@ impl StoreError {
         move |cause| Self::Disk { act, path, cause }
     }
 
-    /// What the sentence ends with, where that depends on the cause.
+    /// What the sentence ends with, behind a colon, where that depends on the cause.
     pub(crate) fn way_out(&self) -> &'static str {
         match self {
             Self::Disk { cause, .. } => way_out(cause),
             Self::Watch { cause, .. } => way_out_of_watching(cause),
+            Self::Etcd(error) => error.way_out(),
+            Self::Kubernetes(error) => error.way_out(),
             _ => "",
         }
     }

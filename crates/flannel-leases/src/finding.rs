@@ -14,9 +14,10 @@ impl StoreError {
         match self {
             Self::Rival(rival) => rival.finding(),
             Self::NoConfig(fault) => finding.about(fault.file.display()),
-            Self::Etcd(error) => finding.with_parts(None, written(error.way_out())),
-            Self::Kubernetes(error) => finding.with_parts(None, written(error.way_out())),
-            error => finding.with_parts(None, written(error.way_out())),
+            error => {
+                let way_out = error.way_out().trim_start_matches(": ");
+                finding.with_parts(None, Some(way_out.to_owned()).filter(|text| !text.is_empty()))
+            }
         }
     }
 
@@ -96,10 +97,4 @@ impl Fault {
     pub fn finding(&self) -> Finding {
         Finding::new(self.code, self.file.display(), self).with_parts(Some(self.reason.clone()), None)
     }
-}
-
-/// A way out as a part of its own: in the sentence it stands behind a colon.
-fn written(way_out: &str) -> Option<String> {
-    let text = way_out.trim_start_matches(": ");
-    (!text.is_empty()).then(|| text.to_owned())
 }

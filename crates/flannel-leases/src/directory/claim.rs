@@ -129,8 +129,7 @@ impl Claim {
         if kept == Some(lease) && !self.reading.is_unreadable(&name) {
             return Ok(());
         }
-        let text = lease_file::text(lease)
-            .map_err(|cause| StoreError::Unwritable { owner: lease.owner.clone(), cause })?;
+        let text = lease_file::text(lease)?;
         let ours = kept.is_some() || self.reading.is_unreadable(&name);
         lock.write(&name, &text, if ours { Target::Ours } else { Target::New })
     }

@@ -7,6 +7,8 @@ use flannel_plan::quoted::{is_name, quoted};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::StoreError;
+
 const ENDING: &str = ".json";
 
 /// The file that holds the lease of these subnets: the file system itself makes a subnet unique.
@@ -48,22 +50,21 @@ struct Written<'a> {
 #[serde(rename_all = "PascalCase")]
 struct Claim {
     owner: Option<String>,
-    #[serde(default = "age_unknown")]
-    since: u64,
+    since: Option<u64>,
 }
 
 /// What a lease without an age counts as: younger than all others, so that it displaces nobody.
 pub(super) const AGE_UNKNOWN: u64 = u64::MAX;
 
-fn age_unknown() -> u64 {
-    AGE_UNKNOWN
-}
-
 /// The content of a lease's file.
-pub(super) fn text(lease: &Lease) -> Result<String, serde_json::Error> {
-    let go = lease.announcement.to_etcd()?;
-    let written = Written { owner: &lease.owner, since: lease.since, go: serde_json::from_str(&go)? };
-    Ok(serde_json::to_string_pretty(&written)? + "\n")
+pub(super) fn text(lease: &Lease) -> Result<String, StoreError> {
+    let json = || {
+        let go = lease.announcement.to_etcd()?;
+        let written = Written { owner: &lease.owner, since: lease.since, go: serde_json::from_str(&go)? };
+        serde_json::to_string_pretty(&written)
+    };
+    let unwritable = |cause| StoreError::Unwritable { owner: lease.owner.clone(), cause };
+    Ok(json().map_err(unwritable)? + "\n")
 }
 
 /// The lease that a file holds, or what is wrong with it.
@@ -82,7 +83,7 @@ pub(super) fn read(key: &str, text: &str) -> Result<Lease, String> {
     if !is_name(&owner) {
         return Err(format!("holds no lease: its owner \"{}\" is no name", quoted(&owner)));
     }
-    Ok(Lease { owner, subnets, announcement, since: claim.since })
+    Ok(Lease { owner, subnets, announcement, since: claim.since.unwrap_or(AGE_UNKNOWN) })
 }
 
 /// Whether a lease has no owner but an address: Go flannel knows no names.

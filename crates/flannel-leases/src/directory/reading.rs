@@ -16,7 +16,7 @@ use flannel_plan::lease::Lease;
 use flannel_plan::quoted::quoted;
 
 use super::notice::Suspects;
-use super::{CONFIG, lease_file, leases_of};
+use super::{CONFIG, lease_file, leases_of, read_file};
 use crate::in_force::{self, NetConf};
 use crate::{Fault, StoreError};
 
@@ -108,7 +108,7 @@ impl Reading {
 
     /// What a lease's file says, or said last if it cannot be read; nothing if it is not there.
     fn read_lease(&mut self, dir: &Path, name: &str, before: Option<&Arc<Lease>>) -> Option<Arc<Lease>> {
-        let text = match read_file(&leases_of(dir).join(name)) {
+        let text = match read_file(&leases_of(dir).join(name), MOST_BYTES) {
             Ok(text) => Ok(text?),
             Err(wrong) => Err(format!("cannot be read: {wrong}")),
         };
@@ -120,7 +120,7 @@ impl Reading {
 
     fn read_config(&mut self, dir: &Path) -> bool {
         let file = dir.join(CONFIG);
-        let text = match read_file(&file) {
+        let text = match read_file(&file, MOST_BYTES) {
             Ok(Some(text)) => Ok(text),
             Ok(None) => Err("is not there: write the net-conf into it".to_owned()),
             Err(wrong) => Err(format!("cannot be read: {wrong}")),
@@ -171,12 +171,4 @@ fn add(
         }
     }
     Ok(())
-}
-
-/// The content of a file; nothing if it is not there.
-fn read_file(path: &Path) -> io::Result<Option<String>> {
-    match flannel_files::read_text(path, MOST_BYTES) {
-        Err(wrong) if wrong.kind() == io::ErrorKind::NotFound => Ok(None),
-        text => text.map(Some),
-    }
 }

@@ -11,37 +11,27 @@ use crate::proxy::ProxyError;
 /// An etcd that did not do what was asked of it.
 #[derive(Debug, thiserror::Error)]
 pub enum EtcdError {
-    /// There is nobody to ask.
     #[error("no etcd endpoint is named: set --etcd-endpoints")]
     NoEndpoint,
-    /// An endpoint that cannot be one.
     #[error("{endpoint:?} is no etcd endpoint: {reason}: write http://HOST:PORT or https://HOST:PORT")]
     Endpoint { endpoint: String, reason: String },
-    /// A certificate or key that cannot be used.
     #[error("{} cannot be used as {role}: {reason}", path.display())]
     TlsFile { path: PathBuf, role: &'static str, reason: String },
-    /// TLS cannot even begin.
     #[error("TLS cannot be spoken with {endpoint}: {reason}{}", way_out(endpoint, reason))]
     Tls { endpoint: String, reason: String },
-    /// The way to an endpoint cannot be used.
     #[error(transparent)]
     Proxy(#[from] ProxyError),
-    /// Half of what shows who we are.
     #[error("--etcd-certfile and --etcd-keyfile belong together, but only {0} is set: set both or neither")]
     HalfIdentity(&'static str),
-    /// No endpoint answers.
     #[error("etcd does not answer: {}{}", each(.0), ways_out(.0))]
     Away(Vec<(String, String)>),
-    /// An endpoint answers, but not as asked.
     #[error("etcd at {endpoint} does not {act}: {}{}", quoted(.reason), way_out(endpoint, reason))]
     Refused { endpoint: String, act: &'static str, reason: String },
-    /// The user or the password is wrong.
     #[error(
         "etcd at {endpoint} does not let user {user:?} in: {}: correct --etcd-username or --etcd-password",
         quoted(.reason)
     )]
     Login { endpoint: String, user: String, reason: String },
-    /// Others were faster all the time.
     #[error("no lease was had in {waited:?}: others changed the same keys {times} times; trying again")]
     Outraced { times: usize, waited: Duration },
     /// Import would overwrite something.
@@ -49,7 +39,6 @@ pub enum EtcdError {
         "{0} is there already, and says something else: delete it first, or choose another --etcd-prefix"
     )]
     Exists(String),
-    /// An answer that etcd never gives.
     #[error("etcd's answer to {0} lacks a part: a bug, please report it")]
     Malformed(&'static str),
 }

@@ -15,78 +15,51 @@ use crate::proxy::ProxyError;
 /// The Kubernetes API did not do what was asked of it.
 #[derive(Debug, thiserror::Error)]
 pub enum KubernetesError {
-    /// The kubeconfig file is no help.
     #[error("kubeconfig {} cannot be used: {reason}", path.display())]
-    Kubeconfig {
-        path: PathBuf,
-        /// What is wrong with it, and what to do.
-        reason: String,
-    },
-    /// Nothing says where the API server is.
+    Kubeconfig { path: PathBuf, reason: String },
     #[error(
         "no Kubernetes API server is known: this is no pod (KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT \
          are not both set), so give --kubeconfig-file or --kube-api-url"
     )]
     NoServer,
-    /// The address of the API server is none.
     #[error("{url:?} is no address of an API server: {reason}; expected https://HOST:PORT")]
     Url { url: String, reason: String },
-    /// Nothing says which Node object is this node's.
     #[error("this node's name is not known: set NODE_NAME, or POD_NAME and POD_NAMESPACE")]
     NoName,
-    /// Kubernetes has no objects of such names.
     #[error(
         "{0:?} is no name of a node or pod: NODE_NAME, POD_NAME and POD_NAMESPACE hold small letters, digits, \
          hyphens and dots"
     )]
     OddName(String),
-    /// The pod of this daemon is on no node.
     #[error(
         "pod {namespace}/{pod} is on no node yet, so this node's name is not known: set NODE_NAME instead"
     )]
     Homeless { pod: String, namespace: String },
-    /// What this node shows to the server, or the server to it, cannot be read.
+    /// What this node shows to the server, or the server to it; its place is a file's path, or "in the kubeconfig".
     #[error("{what} {place} cannot be used: {reason}")]
-    Credential {
-        what: &'static str,
-        /// Where it is kept: a file's path, or "in the kubeconfig".
-        place: String,
-        reason: String,
-    },
-    /// The way to the server cannot be used.
+    Credential { what: &'static str, place: String, reason: String },
     #[error(transparent)]
     Proxy(#[from] ProxyError),
-    /// There is no connection.
     #[error("the API server {server} cannot be reached: {cause}{}", way_out(cause))]
     Unreachable { server: String, cause: io::Error },
-    /// A request has no answer, or none that helps.
     #[error("cannot {act}: {}", .fault.told_of(.server))]
     Call { act: String, server: String, fault: CallFault },
-    /// The Node object of this node is not there.
     #[error(
         "there is no node {0}: the kubelet makes it when it joins the cluster; if it has another name, set NODE_NAME"
     )]
     NoNode(String),
-    /// Kubernetes gave this node no subnet.
     #[error("node {node} has no podCIDR: {cause}")]
-    NoPodCidr {
-        node: String,
-        /// Why not, as far as can be seen, and what to do.
-        cause: NoPodCidr,
-    },
-    /// Kubernetes gave this node a subnet of one family only.
+    NoPodCidr { node: String, cause: NoPodCidr },
     #[error(
         "node {node} has no {family} podCIDR, and the net-conf asks for {family}: give the kube-controller-manager \
          an {family} range in --cluster-cidr, or switch the family off in the net-conf"
     )]
     NoFamily { node: String, family: Family },
-    /// Kubernetes gave this node a subnet that is not part of the pod network.
     #[error(
         "podCIDR {subnet} of node {node} is outside of Network {network}: make Network in the net-conf and \
          --cluster-cidr of the kube-controller-manager the same"
     )]
     Outside { node: String, subnet: IpNet, network: IpNet },
-    /// The subnets of this node cannot be read.
     #[error("node {node}: {cause}")]
     BadPodCidr { node: String, cause: PodCidrError },
 }
@@ -126,20 +99,17 @@ impl CallFault {
 /// Why a node has no podCIDR.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoPodCidr {
-    /// The controller-manager says that it has none left.
     #[error(
         "the kube-controller-manager has no range left ({}): remove nodes that are gone, or give it a larger \
          --cluster-cidr",
         quoted(.0)
     )]
     Exhausted(String),
-    /// Nobody gives any.
     #[error(
         "no node has one, so the kube-controller-manager gives none: run it with --allocate-node-cidrs and \
          --cluster-cidr, or set spec.podCIDR by hand"
     )]
     NoneGiven,
-    /// Others have one.
     #[error(
         "other nodes have one, so it should come soon; if it does not, the kube-controller-manager is not \
          running, or has no range left: `kubectl describe node` names it"
