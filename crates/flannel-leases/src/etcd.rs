@@ -199,7 +199,7 @@ impl Etcd {
         let (endpoint, reason) = (self.client.endpoint(), ending.why);
         // A login costs etcd a tenth of a second of its processor: not for every cut.
         if ending.is_said {
-            self.client.forget_token();
+            self.client.token = None;
         }
         self.client.move_on();
         match (ending.is_young, ending.is_said) {

@@ -122,7 +122,7 @@ impl Kubernetes {
             prefix: options.prefix,
             client: Arc::new(Client::new(access)),
             identity: Arc::new(Identity::new(options.node_name, options.pod)?),
-            changes: board.listen(),
+            changes: board.changes.subscribe(),
             board,
             net_conf: NetConfFile::new(options.net_conf),
             readiness: options.set_condition.then(|| watch::Sender::new(None)),
@@ -168,8 +168,8 @@ impl Kubernetes {
     /// All that is known now; none before all nodes were listed.
     fn snapshot(&self, state: &State) -> Option<Snapshot> {
         let nodes = state.nodes.as_ref().filter(|_| state.is_whole)?;
-        let config = self.net_conf.config();
-        let mut faults: Vec<Fault> = self.net_conf.fault().cloned().into_iter().collect();
+        let config = self.net_conf.in_force.config();
+        let mut faults: Vec<Fault> = self.net_conf.in_force.fault().cloned().into_iter().collect();
         let (mut own, mut rival, mut public) = (OwnLease::default(), None, Default::default());
         match &nodes.own {
             None => faults.push(nodes.no_own()),
@@ -239,7 +239,7 @@ impl LeaseStore for Kubernetes {
                 }
                 is_new |= self.changes.has_changed().unwrap_or(false);
                 if is_new
-                    && !state.is_away()
+                    && state.away.is_none()
                     && let Some(snapshot) = self.snapshot(&state)
                 {
                     self.changes.mark_unchanged();

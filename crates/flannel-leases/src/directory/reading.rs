@@ -3,9 +3,8 @@
 //! Takes the directory and gives leases, config and faults. Garbage is not absence: a file that cannot be
 //! read any more says what it said last, for as long as it is there.
 
-use std::collections::BTreeMap;
-use std::fs::{self, Metadata};
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -39,17 +38,8 @@ struct Entry {
     lease: Arc<Lease>,
 }
 
-/// Tells whether a file is still the one that was read: a digest, because there are thousands of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp(u64);
-
-impl Stamp {
-    fn of(file: &Metadata) -> Self {
-        let mut digest = DefaultHasher::new();
-        (file.ino(), file.mtime(), file.mtime_nsec(), file.size()).hash(&mut digest);
-        Self(digest.finish())
-    }
-}
+/// Tells whether a file is still the one that was read: its inode, its time and its size.
+type Stamp = (u64, i64, i64, u64);
 
 impl Reading {
     /// Reads again. What cannot be read is named; only a directory that cannot be listed is an error, and
@@ -81,26 +71,29 @@ impl Reading {
 
     fn list(&self, dir: &Path) -> Result<BTreeMap<Box<str>, Stamp>, StoreError> {
         let path = leases_of(dir);
-        let mut listing = BTreeMap::new();
         let entries = match fs::read_dir(&path) {
             Err(wrong) if wrong.kind() == io::ErrorKind::NotFound => {
                 fs::metadata(dir).map_err(|cause| StoreError::NoStore { dir: dir.to_owned(), cause })?;
-                return if self.leases.is_empty() { Ok(listing) } else { Err(StoreError::Vanished(path)) };
+                let is_empty = self.leases.is_empty();
+                return if is_empty { Ok(BTreeMap::new()) } else { Err(StoreError::Vanished(path)) };
             }
             entries => entries.map_err(StoreError::disk("list", &path))?,
         };
-        for entry in entries {
-            let entry = entry.map_err(StoreError::disk("list", &path))?;
-            let Ok(name) = entry.file_name().into_string() else { continue };
-            if lease_file::key(&name).is_some() {
-                add(&mut listing, name.into(), &entry.path(), entry.metadata())?;
-            }
-        }
         // POSIX lets a list leave out a file that is replaced meanwhile: absence is proved by asking for it by name.
-        for name in self.leases.keys() {
-            if !listing.contains_key(name) {
-                let file = path.join(&**name);
-                add(&mut listing, name.clone(), &file, fs::symlink_metadata(&file))?;
+        let mut names: BTreeSet<Box<str>> = self.leases.keys().cloned().collect();
+        for entry in entries {
+            let name = entry.map_err(StoreError::disk("list", &path))?.file_name();
+            names.extend(name.to_str().filter(|name| lease_file::key(name).is_some()).map(Box::from));
+        }
+        let mut listing = BTreeMap::new();
+        for name in names {
+            let file = path.join(&*name);
+            match fs::symlink_metadata(&file) {
+                Err(wrong) if wrong.kind() == io::ErrorKind::NotFound => {}
+                found => {
+                    let found = found.map_err(StoreError::disk("look at", file))?;
+                    listing.insert(name, (found.ino(), found.mtime(), found.mtime_nsec(), found.size()));
+                }
             }
         }
         Ok(listing)
@@ -155,20 +148,4 @@ impl Reading {
             .chain(leases.map(|(file, reason)| Fault::new(Code::LeaseUnreadable, file, reason)))
             .collect()
     }
-}
-
-fn add(
-    listing: &mut BTreeMap<Box<str>, Stamp>,
-    name: Box<str>,
-    path: &Path,
-    found: io::Result<Metadata>,
-) -> Result<(), StoreError> {
-    match found {
-        Err(wrong) if wrong.kind() == io::ErrorKind::NotFound => {}
-        found => {
-            let found = found.map_err(StoreError::disk("look at", path))?;
-            listing.insert(name, Stamp::of(&found));
-        }
-    }
-    Ok(())
 }

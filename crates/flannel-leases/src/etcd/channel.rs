@@ -163,7 +163,7 @@ pub(super) fn parse(endpoint: &str, tls: &TlsFiles) -> Result<Uri, EtcdError> {
         let reason = "a user belongs into --etcd-username".to_owned();
         return Err(EtcdError::Endpoint { endpoint: format!("...@{host}"), reason });
     }
-    let text = match (text.contains("://"), tls.has_identity()) {
+    let text = match (text.contains("://"), tls.identity.is_some()) {
         (true, _) => text.to_owned(),
         (false, true) => format!("https://{text}"),
         (false, false) => format!("http://{text}"),
@@ -215,6 +215,7 @@ pub(super) fn settings(endpoint: &Uri, tls: &TlsContent) -> Result<Endpoint, Etc
 /// Where certificates and keys are.
 pub(super) struct TlsFiles {
     ca: Option<PathBuf>,
+    /// The client certificate, and its key.
     identity: Option<(PathBuf, PathBuf)>,
 }
 
@@ -234,11 +235,6 @@ impl TlsFiles {
             (None, None) => None,
         };
         Ok(Self { ca: options.ca_file.clone(), identity })
-    }
-
-    /// Whether there is a client certificate.
-    pub(super) fn has_identity(&self) -> bool {
-        self.identity.is_some()
     }
 
     /// Reads them now.

@@ -31,7 +31,8 @@ pub(super) struct Client {
     tls_content: TlsContent,
     user: String,
     password: Secret,
-    token: Option<MetadataValue<Ascii>>,
+    /// None if the next call has to log in.
+    pub token: Option<MetadataValue<Ascii>>,
     is_away: bool,
     /// Why the certificates in the files cannot be used now.
     files_fault: Option<String>,
@@ -100,7 +101,12 @@ impl Client {
         let mut logins = 0;
         while faults.len() < self.endpoints.len() {
             match self.try_once(call, requests.clone()).await {
-                Ok(answer) => return Ok(self.answered(answer)),
+                Ok(answer) => {
+                    if std::mem::take(&mut self.is_away) {
+                        info!(endpoint = self.endpoint(), "etcd answers again");
+                    }
+                    return Ok(answer);
+                }
                 Err(CallError::Refused(why)) => return Err(why),
                 Err(CallError::Token(_)) if logins == 0 => {
                     logins += 1;
@@ -115,18 +121,17 @@ impl Client {
             }
             is_fresh = true;
         }
-        Err(self.lost(faults))
+        let why = EtcdError::Away(faults);
+        if !std::mem::replace(&mut self.is_away, true) {
+            warn!(error = %why, "etcd is away; what is known stays in force");
+        }
+        Err(why)
     }
 
     /// Gives the connection up, so that the next call goes to the next endpoint.
     pub(super) fn move_on(&mut self) {
         self.channel = None;
         self.current = (self.current + 1) % self.endpoints.len();
-    }
-
-    /// Makes the next call log in anew.
-    pub(super) fn forget_token(&mut self) {
-        self.token = None;
     }
 
     /// The endpoint in use.
@@ -215,20 +220,5 @@ impl Client {
             }
             Err(other) => Err(other),
         }
-    }
-
-    fn answered<T>(&mut self, answer: T) -> T {
-        if std::mem::take(&mut self.is_away) {
-            info!(endpoint = self.endpoint(), "etcd answers again");
-        }
-        answer
-    }
-
-    fn lost(&mut self, faults: Vec<(String, String)>) -> EtcdError {
-        let why = EtcdError::Away(faults);
-        if !std::mem::replace(&mut self.is_away, true) {
-            warn!(error = %why, "etcd is away; what is known stays in force");
-        }
-        why
     }
 }

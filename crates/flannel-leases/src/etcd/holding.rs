@@ -57,7 +57,7 @@ impl Etcd {
             return self.commit(txn).await;
         }
         let intruder = self.intruder(&txn.name);
-        let is_known = self.node.held.is_some() && !self.node.tenure.is_wary();
+        let is_known = self.node.held.is_some() && !self.node.tenure.is_wary;
         if !self.commit(txn).await? {
             return Ok(false);
         }

@@ -20,8 +20,8 @@ pub(super) struct Tenure {
     replaced: BTreeMap<i64, Instant>,
     /// Since when this node has yielded.
     yielded: Option<Instant>,
-    /// Whether it has yielded since it held its key last.
-    is_wary: bool,
+    /// Whether it has yielded since it held its key last, and knows of nobody else's end.
+    pub is_wary: bool,
 }
 
 /// Whose a key of this node is.
@@ -66,11 +66,6 @@ impl Tenure {
     pub(super) fn give_way(&mut self, now: Instant) {
         self.yielded.get_or_insert(now);
         self.is_wary = true;
-    }
-
-    /// Whether this node has given way, and knows of nobody else's end.
-    pub(super) fn is_wary(&self) -> bool {
-        self.is_wary
     }
 
     /// Begins anew after a long time, as another run would: the other one may be gone by now. If it is not, it knows
@@ -127,7 +122,7 @@ mod tests {
         let now = Instant::now();
         let (mut key, mut runs) = (1, [run(2), run(1)]);
         assert_eq!((settle(&mut key, &mut runs, now), key), (2, 1), "one try, one answer");
-        assert!(runs[0].is_wary() && !runs[1].is_wary());
+        assert!(runs[0].is_wary && !runs[1].is_wary);
         assert_eq!(settle(&mut key, &mut runs, now), 0);
     }
 
@@ -157,7 +152,7 @@ mod tests {
         assert_eq!((settle(&mut key, &mut runs, now + ASK_AGAIN), key), (2, 1), "it does");
         let later = now + ASK_AGAIN * 2;
         assert_eq!(settle(&mut key, &mut runs[..1], later), 1, "it is gone");
-        assert_eq!((runs[0].title(key), runs[0].is_wary()), (Title::Own, false));
+        assert_eq!((runs[0].title(key), runs[0].is_wary), (Title::Own, false));
     }
 
     #[test]

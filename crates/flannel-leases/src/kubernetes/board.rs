@@ -15,9 +15,9 @@ use crate::in_force::replace;
 pub(super) struct Board {
     state: Mutex<State>,
     /// Rings when something is worth a new snapshot.
-    changes: watch::Sender<()>,
+    pub changes: watch::Sender<()>,
     /// The version of this node's object.
-    own: watch::Sender<OwnVersion>,
+    pub own: watch::Sender<OwnVersion>,
 }
 
 /// Which object is this node's, and in which version.
@@ -43,29 +43,12 @@ pub(super) struct State {
     /// Why the API server cannot be read now, until somebody has taken it.
     pub trouble: Option<KubernetesError>,
     /// The words of that, for as long as it lasts.
-    away: Option<String>,
-}
-
-impl State {
-    /// Whether the API server cannot be read now.
-    pub(super) fn is_away(&self) -> bool {
-        self.away.is_some()
-    }
+    pub away: Option<String>,
 }
 
 impl Board {
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Hears of every change that is worth a new snapshot.
-    pub(super) fn listen(&self) -> watch::Receiver<()> {
-        self.changes.subscribe()
-    }
-
-    /// Hears of every change of this node's object.
-    pub(super) fn listen_to_own(&self) -> watch::Receiver<OwnVersion> {
-        self.own.subscribe()
     }
 
     /// Changes the nodes, and tells whoever listens.

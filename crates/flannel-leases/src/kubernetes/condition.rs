@@ -86,7 +86,7 @@ pub(super) struct ConditionKeeper {
 impl ConditionKeeper {
     /// Keeps the condition right until the store is dropped.
     pub(super) async fn run(mut self) {
-        let mut own = self.board.listen_to_own();
+        let mut own = self.board.own.subscribe();
         let mut seen = own.borrow().clone();
         let mut retry = Backoff::new(FIRST_RETRY, LONGEST_RETRY);
         loop {

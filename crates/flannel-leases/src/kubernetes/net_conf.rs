@@ -9,7 +9,6 @@ use flannel_plan::config::NetworkConfig;
 use tokio::time::sleep;
 use tracing::debug;
 
-use crate::Fault;
 use crate::in_force::NetConf;
 use crate::readable::Readable;
 
@@ -23,22 +22,12 @@ pub(super) struct NetConfFile {
     watch: Option<Readable<FileWatch>>,
     /// What was read last, to the byte; none if nothing could be read.
     text: Option<String>,
-    net_conf: NetConf,
+    pub in_force: NetConf,
 }
 
 impl NetConfFile {
     pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, watch: None, text: None, net_conf: NetConf::default() }
-    }
-
-    /// The config in force, or why there has been none so far.
-    pub(super) fn config(&self) -> Result<&NetworkConfig, Fault> {
-        self.net_conf.config()
-    }
-
-    /// What is wrong with the file while an older config is in force.
-    pub(super) fn fault(&self) -> Option<&Fault> {
-        self.net_conf.fault()
+        Self { path, watch: None, text: None, in_force: NetConf::default() }
     }
 
     /// Reads the file, and says whether anything is new.
@@ -56,7 +45,7 @@ impl NetConfFile {
                 .map_err(|faults| format!("cannot be used: {faults}")),
         };
         self.text = read.ok();
-        self.net_conf.take(&self.path, parsed)
+        self.in_force.take(&self.path, parsed)
     }
 
     fn begin(&self) -> Option<Readable<FileWatch>> {
@@ -104,23 +93,26 @@ mod tests {
         let path = dir.path().join("net-conf.json");
         let mut net_conf = NetConfFile::new(path.clone());
         assert!(net_conf.read());
-        let missing = net_conf.config().unwrap_err().to_string();
+        let missing = net_conf.in_force.config().unwrap_err().to_string();
         assert!(missing.contains("net-conf.json cannot be read: No such file"), "{missing}");
-        assert_eq!(net_conf.fault(), None);
+        assert_eq!(net_conf.in_force.fault(), None);
         fs::write(dir.path().join("something-else"), V4).unwrap();
         fs::write(&path, V4).unwrap();
         assert!(noticed(&mut net_conf).await);
-        assert_eq!(net_conf.config().unwrap().families(), [Family::V4]);
+        assert_eq!(net_conf.in_force.config().unwrap().families(), [Family::V4]);
         fs::write(&path, "{").unwrap();
         assert!(noticed(&mut net_conf).await);
-        assert_eq!(net_conf.config().unwrap().families(), [Family::V4]);
-        assert!(net_conf.fault().unwrap().reason.starts_with("cannot be used: "));
+        assert_eq!(net_conf.in_force.config().unwrap().families(), [Family::V4]);
+        assert!(net_conf.in_force.fault().unwrap().reason.starts_with("cannot be used: "));
         fs::write(&path, V6).unwrap();
         assert!(noticed(&mut net_conf).await);
-        assert_eq!((net_conf.config().unwrap().families(), net_conf.fault()), (vec![Family::V6], None));
+        assert_eq!(
+            (net_conf.in_force.config().unwrap().families(), net_conf.in_force.fault()),
+            (vec![Family::V6], None)
+        );
         fs::remove_file(&path).unwrap();
         assert!(noticed(&mut net_conf).await);
-        assert_eq!(net_conf.config().unwrap().families(), [Family::V6]);
-        assert!(net_conf.fault().is_some() && !net_conf.read());
+        assert_eq!(net_conf.in_force.config().unwrap().families(), [Family::V6]);
+        assert!(net_conf.in_force.fault().is_some() && !net_conf.read());
     }
 }

@@ -45,7 +45,7 @@ impl Kubernetes {
 
     /// The same without waiting; says whether what another had written was written over.
     async fn put_once(&mut self, wanted: &Announcement) -> Result<(Lease, bool), StoreError> {
-        let config = self.net_conf.config().map_err(StoreError::NoConfig)?.clone();
+        let config = self.net_conf.in_force.config().map_err(StoreError::NoConfig)?.clone();
         let mut own = self.read_own().await?;
         if let Err(wrong) = self.check_subnets(&own, &config).await {
             self.complain(&own, &wrong).await;
@@ -87,7 +87,7 @@ impl Kubernetes {
 
     /// Waits a moment for somebody who puts back what was written over.
     async fn is_answered(&self, wanted: &Announcement) -> bool {
-        let mut own = self.board.listen_to_own();
+        let mut own = self.board.own.subscribe();
         let is_changed = || {
             let state = self.board.lock();
             let own = state.nodes.as_ref().and_then(|nodes| nodes.own.as_ref());
