@@ -160,7 +160,8 @@ impl<K: Kernel> Daemon<K> {
         if result.as_ref().is_err_and(NotYet::gave_way) {
             return None;
         }
-        let pass = Pass { result, took: clock::now() - begun };
+        let memory_lost = self.parts.remembered.lost();
+        let pass = Pass { result, took: clock::now() - begun, memory_lost };
         let observations = pass.result.as_ref().map_or(1, |settlement| settlement.observations);
         self.plan_retry(&pass.result);
         let is_new = |settlement: &Settlement| was_taken || !settlement.done.is_empty();

@@ -9,9 +9,8 @@ use flannel_files::folder_of;
 use flannel_files::watch::FileWatch;
 use tracing::warn;
 
-use crate::metrics::Failures;
 use crate::wake::{Bell, Wake};
-use crate::watching::{self, Named};
+use crate::watching::{self, Failures, Named};
 
 /// How often a file is read where the kernel tells nothing: many hosts have too few inotify instances.
 const POLL: Duration = Duration::from_secs(1);

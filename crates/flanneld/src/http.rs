@@ -32,6 +32,9 @@ use guests::{Guests, Room, Source};
 const MOST_PATIENCE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// A loop that has nothing to do comes round once a minute; one that has not for so long hangs.
+const LONGEST_TURN: Duration = Duration::from_secs(90);
+
 /// What the daemon tells about itself; the loop writes, clients read.
 #[derive(Debug, Default)]
 pub struct Health {
@@ -42,8 +45,8 @@ pub struct Health {
 impl Health {
     /// Replaces what /readyz answers.
     pub fn set_readiness(&self, readiness: Readiness) {
-        self.metrics.set_ready(readiness.ready.into());
-        self.metrics.set_findings(readiness.told());
+        self.metrics.ready.set(readiness.ready.into());
+        self.metrics.findings.set(readiness.told().map(|finding| finding.code.as_str()));
         *self.readiness.lock().unwrap_or_else(PoisonError::into_inner) = readiness;
     }
 
@@ -198,7 +201,7 @@ async fn converse(client: TcpStream, source: Source, limits: Limits, health: Arc
 fn answer(request: &Request<Incoming>, source: Source, health: &Health) -> Response<Full<Bytes>> {
     match request.uri().path() {
         "/healthz" => {
-            let (status, body) = alive(health.metrics.pulse.hangs_for());
+            let (status, body) = alive(health.metrics.pulse.get());
             text(status, body)
         }
         "/readyz" => {
@@ -214,8 +217,8 @@ fn answer(request: &Request<Incoming>, source: Source, health: &Health) -> Respo
 }
 
 /// Whether a restart could help: only if the loop hangs.
-fn alive(hangs_for: Option<Duration>) -> (StatusCode, String) {
-    match hangs_for {
+fn alive(came_round: Option<Duration>) -> (StatusCode, String) {
+    match came_round.filter(|age| *age > LONGEST_TURN) {
         None => (StatusCode::OK, "flanneld is running".to_owned()),
         Some(age) => {
             let words = format!("flanneld hangs: its loop has not come round for {} s\n", age.as_secs());

@@ -17,9 +17,8 @@ use flannel_plan::rules::observed::RuleScope;
 use tracing::info;
 
 use crate::culprits::{Culprits, Suspects};
-use crate::metrics::Failures;
 use crate::wake::{Alarm, Bell};
-use crate::watching::{self, Named};
+use crate::watching::{self, Failures, Named};
 use crate::{exit, file_watch, logging, options};
 use agent::Agent;
 use flags::{AgentOptions, AgentParsed};

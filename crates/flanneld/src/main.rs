@@ -26,7 +26,6 @@ mod notify;
 mod options;
 mod pace;
 mod planned;
-mod pulse;
 mod reconcile;
 mod remembered;
 mod report;

@@ -23,6 +23,8 @@ use crate::throttled_file::ThrottledFile;
 pub const LASTING: &str = "/var/lib/flannel";
 /// Thousands of peers make a large file, and leases change one by one.
 const PAUSE: Duration = Duration::from_secs(10);
+const MOVED: &str = "what the store says does not outlast a reboot: it is kept elsewhere";
+const UNKEPT: &str = "what the store says cannot be kept: a start without the store will wait for it";
 /// So many leases that cannot be read are named; the rest is counted.
 const MOST_NAMED: usize = 5;
 
@@ -32,6 +34,8 @@ pub struct Remembered {
     file: ThrottledFile,
     /// Where it goes if it cannot be written in the place that lasts.
     refuge: Option<PathBuf>,
+    /// Where it should be and why it is in its refuge, if it is.
+    moved: Option<Finding>,
     /// Which daemon of this host it belongs to, and which store it speaks of.
     of: Belongs,
     /// What was accepted last.
@@ -68,7 +72,7 @@ impl Remembered {
         let (path, refuge) =
             if lasting.is_dir() { (lasting.join(name), Some(beside)) } else { (beside, None) };
         let file = ThrottledFile::new(path, Survives::PowerCut, PAUSE);
-        Self { file, refuge, of, accepted: None, earlier: None, newcomers: Vec::new() }
+        Self { file, refuge, moved: None, of, accepted: None, earlier: None, newcomers: Vec::new() }
     }
 
     /// What is remembered from before; nothing if that cannot be read or is another's.
@@ -116,6 +120,12 @@ impl Remembered {
         self.accepted = Some(Arc::clone(snapshot));
     }
 
+    /// Why what the store says is not kept as it should be, while that is so.
+    pub fn lost(&self) -> Option<Finding> {
+        let unkept = |why| Finding::new(Code::MemoryLost, self.file.path().display(), UNKEPT).because(why);
+        self.file.trouble().map(unkept).or_else(|| self.moved.clone())
+    }
+
     /// When it is to be written, if there is something new.
     pub fn due(&self) -> Option<Instant> {
         self.file.due()
@@ -137,11 +147,12 @@ impl Remembered {
         match self.refuge.take_if(|_| is_read_only(&error)) {
             Some(refuge) => {
                 let instead = refuge.display();
-                warn!(%file, %error, %instead, code = %Code::MemoryLost, "what the store says does not outlast a reboot: it is kept elsewhere");
+                warn!(%file, %error, %instead, code = %Code::MemoryLost, "{MOVED}");
+                self.moved = Some(Finding::new(Code::MemoryLost, file, MOVED).because(error));
                 self.file.move_to(refuge);
             }
             None => {
-                warn!(%file, %error, code = %Code::MemoryLost, "what the store says cannot be kept: a start without the store will wait for it");
+                warn!(%file, %error, code = %Code::MemoryLost, "{UNKEPT}");
             }
         }
     }
@@ -199,6 +210,26 @@ mod tests {
         assert!(belongs("worker1", old).may_be(&belongs("worker1", old)));
         assert!(!belongs("worker1", old).may_be(&belongs("worker1", new)));
         assert!(!belongs("worker1", old).may_be(&belongs("worker2", old)));
+    }
+
+    #[test]
+    fn a_memory_that_does_not_outlast_a_reboot_is_told_while_it_is_kept_elsewhere() {
+        let folder = std::env::temp_dir().join(format!("flanneld-remembered-{}", std::process::id()));
+        let subnet_file = folder.join("subnet.env").to_string_lossy().into_owned();
+        let of = Belongs { subnet_file, ..belongs("worker1", r#"{"addresses":[],"authorities":[]}"#) };
+        // Nobody can make a file there.
+        let mut remembered = Remembered::new(of, Path::new("/sys"));
+        let inputs = include_str!("../../flannel-plan/tests/cases/first-start/inputs.json");
+        let inputs: flannel_plan::inputs::Inputs = serde_json::from_str(inputs).unwrap();
+        let own = Some(Arc::new(inputs.own));
+        remembered.accept(&Arc::new(Snapshot { own, ..Snapshot::of(Ok(inputs.config)) }), &[]);
+        remembered.write_if_due();
+        let lost = remembered.lost().unwrap();
+        assert!(lost.object.starts_with("/sys/") && lost.text.starts_with(MOVED), "{lost:?}");
+        remembered.write_if_due();
+        assert_eq!((remembered.lost(), remembered.due()), (Some(lost), None));
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Tells people and programs how the node is: log, /readyz, /metrics, systemd and `state.json`.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -34,6 +34,7 @@ use crate::throttled_file::ThrottledFile;
 const GRACE: Duration = Duration::from_secs(5);
 const REMEMBERED: &str =
     "the lease store has not been heard since this start: what it said before is in force";
+const UNWRITTEN: &str = "cannot write the state report";
 /// So many objects are named in one line of the log; the rest is counted.
 const MOST_NAMED: usize = 5;
 
@@ -62,6 +63,8 @@ pub struct Pass {
     /// How it ended, or why it did not get that far.
     pub result: Result<Settlement, NotYet>,
     pub took: Duration,
+    /// Why what the store says is not kept for the next start.
+    pub memory_lost: Option<Finding>,
 }
 
 /// Whether the node is ready, and since when it should not be.
@@ -99,7 +102,7 @@ impl Reporter {
 
     /// Tells that the loop comes round.
     pub fn beat(&self) {
-        self.health.metrics.pulse.beat();
+        self.health.metrics.pulse.note(Instant::now());
     }
 
     /// Tells which interface was chosen, and why.
@@ -121,9 +124,7 @@ impl Reporter {
         let news = plan.warnings.iter().filter(|finding| !self.told.contains(&finding.text));
         news.for_each(|finding| warn!(code = %finding.code, "{finding}"));
         self.told = plan.warnings.iter().map(|finding| finding.text.clone()).collect();
-        let mut ignored = BTreeMap::new();
-        plan.ignored.iter().for_each(|refusal| *ignored.entry(refusal.why.label()).or_default() += 1);
-        self.health.metrics.set_ignored(ignored);
+        self.health.metrics.ignored.set(plan.ignored.iter().map(|ignored| ignored.why.label()));
         self.health.metrics.set_peers(plan.peers);
         if peers_before != Some(plan.peers) {
             info!(peers = plan.peers, ignored = plan.ignored.len(), "peers changed");
@@ -171,13 +172,17 @@ impl Reporter {
         let remembered =
             store.is_remembered.then(|| Finding::new(Code::Remembered, "lease store", REMEMBERED));
         let unread = store.read_trouble.as_deref().cloned();
-        contested.chain(unread).chain(remembered).collect()
+        let watches = self.health.metrics.watch_failures.findings();
+        let unwritten = self.state_file.trouble().map(|why| {
+            Finding::new(Code::ReportLost, self.state_file.path().display(), UNWRITTEN).because(why)
+        });
+        contested.chain(unread).chain(remembered).chain(watches).chain(unwritten).collect()
     }
 
     /// Draws the sum of a pass.
     pub fn conclude(&mut self, pass: &Pass, store: &StoreState, planned: Option<&Planned>, damper: &Damper) {
         if let Some(received) = store.received {
-            self.health.metrics.heard_store(received);
+            self.health.metrics.store_heard.note(received);
         }
         self.health.metrics.set_rivals(store.rivals().count(), store.corrections);
         let mut reasons = match &pass.result {
@@ -198,6 +203,7 @@ impl Reporter {
         notes.extend(self.conditions.iter().cloned());
         notes.extend(planned.into_iter().flat_map(|planned| planned.plan.warnings.clone()));
         notes.extend(self.old_news(store, damper));
+        notes.extend(pass.memory_lost.clone());
         self.note_announced(store);
         // Two nodes with one subnet are no blink.
         let grace = if rivals(store, Stand::Yields).next().is_some() { Duration::ZERO } else { GRACE };
@@ -324,7 +330,7 @@ impl Reporter {
             inputs: planned.map(|planned| Cow::Borrowed(&planned.inputs)),
         };
         if let Err(error) = self.state_file.write_if_due(|| Some(report())) {
-            warn!(file = %self.state_file.path().display(), %error, code = %Code::ReportLost, "cannot write the state report");
+            warn!(file = %self.state_file.path().display(), %error, code = %Code::ReportLost, "{UNWRITTEN}");
         }
     }
 

@@ -27,7 +27,7 @@ pub struct ThrottledFile {
     is_there: bool,
     /// Whether there is something new; until it is written.
     waiting: bool,
-    /// Why the last write failed: told once.
+    /// Why the last write failed.
     trouble: Option<String>,
 }
 
@@ -48,6 +48,11 @@ impl ThrottledFile {
         self.path = path;
         self.earliest = clock::now();
         self.trouble = None;
+    }
+
+    /// Why the last write failed, if it did.
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
     }
 
     /// Notes that there is something new to write.

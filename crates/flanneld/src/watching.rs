@@ -2,19 +2,23 @@
 //!
 //! Without one, drift is found by the safety look only, once a minute; so nobody should have to find that out by waiting.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt::Display;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use flannel_kernel::firewall::rules::watch::RuleWatch;
 use flannel_kernel::watch::WatchError;
 use flannel_plan::backoff::Backoff;
-use flannel_plan::finding::Code;
+use flannel_plan::finding::{Code, Finding};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use tracing::{debug, warn};
 
 use crate::culprits::Culprits;
-use crate::metrics::Failures;
+use crate::metrics::Labels;
 use crate::wake::{Bell, Wake};
 
 /// How long to wait before a watch is opened again; ever longer while that fails.
@@ -32,6 +36,37 @@ pub struct Named {
     pub without: &'static str,
 }
 
+/// How often watches failed, and which of them are not back yet; clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Failures {
+    counted: Family<Labels<1>, Counter>,
+    standing: Arc<Mutex<BTreeMap<&'static str, Finding>>>,
+}
+
+impl Failures {
+    /// None so far.
+    pub fn new(counted: Family<Labels<1>, Counter>) -> Self {
+        Self { counted, standing: Arc::default() }
+    }
+
+    /// What is wrong while watches are not back.
+    pub fn findings(&self) -> Vec<Finding> {
+        self.standing().values().cloned().collect()
+    }
+
+    /// Notes what is lost without a watch, and rings for it to be told.
+    fn note(&self, watch: &'static str, what: String, why: impl Display, bell: &Bell) {
+        let finding = Finding::new(Code::WatchFailed, watch, what).because(why);
+        if self.standing().insert(watch, finding).is_none() {
+            bell.ring(Wake::Observation);
+        }
+    }
+
+    fn standing(&self) -> MutexGuard<'_, BTreeMap<&'static str, Finding>> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// Keeps a watch on a thread of its own, and opens it again when it fails.
 pub fn keep<W, E: Display>(
     named: Named,
@@ -41,12 +76,15 @@ pub fn keep<W, E: Display>(
     wait: impl Fn(&mut W) -> Result<(), E> + Send + 'static,
 ) {
     let Named { name, without } = named;
+    let (noted, bell_of_loop) = (failures.clone(), bell.clone());
     let work = move || {
         let mut setback = Setback::default();
         loop {
             let begun = Instant::now();
-            let Err(error) = listen(&bell, &open, &wait);
-            failures.count(name);
+            let open = || open().inspect(|_| _ = failures.standing().remove(name));
+            let Err(error) = listen(&bell, open, &wait);
+            failures.counted.get_or_create(&[("watch", name)]).inc();
+            failures.note(name, format!("{without} until the watch is back"), &error, &bell);
             let (pause, is_new) = setback.after(begun.elapsed(), error.to_string());
             if is_new {
                 warn!(watch = name, %error, code = %Code::WatchFailed, "{without} until the watch is back");
@@ -58,6 +96,7 @@ pub fn keep<W, E: Display>(
     };
     if let Err(error) = thread::Builder::new().name(name.into()).spawn(work) {
         warn!(watch = name, %error, code = %Code::WatchFailed, "{without}: there is no thread for it");
+        noted.note(name, format!("{without}: there is no thread for it"), &error, &bell_of_loop);
     }
 }
 
@@ -151,6 +190,6 @@ mod tests {
         let soon = Duration::from_secs(60);
         (0..3).for_each(|_| failed.recv_timeout(soon).unwrap());
         assert_eq!(Alarm::new(bell).wait(Instant::now() + soon), Some(Wake::Observation));
-        assert!(failures.of("test") >= 2);
+        assert!(failures.counted.get_or_create(&[("watch", "test")]).get() >= 2);
     }
 }

@@ -67,16 +67,17 @@ fn owned<const N: usize>(lines: [&str; N]) -> Vec<String> {
 fn a_daemon_whose_loop_hangs_says_so() {
     let health = Arc::new(Health::default());
     let address = start(LIMITS, Arc::clone(&health));
-    health.metrics.pulse.beat_before(Duration::from_secs(89));
+    let beat_before = |seconds| health.metrics.pulse.note(Instant::now() - Duration::from_secs(seconds));
+    beat_before(89);
     assert_eq!(get(address, "/healthz").0, 200);
-    health.metrics.pulse.beat_before(Duration::from_secs(100));
+    beat_before(100);
     let (status, words) = get(address, "/healthz");
     assert!(
         status == 503 && words.starts_with("flanneld hangs: its loop has not come round for 10"),
         "{words}"
     );
     assert!(get(address, "/metrics").1.contains("\nflannel_loop_age_seconds 10"));
-    health.metrics.pulse.beat();
+    beat_before(0);
     assert_eq!(get(address, "/healthz"), (200, "flanneld is running".to_owned()));
 }
 

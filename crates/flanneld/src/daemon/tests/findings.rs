@@ -1,6 +1,10 @@
 //! A finding is the same wherever it is told.
 
 use fake_kernel::Fake;
+use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+
 use flannel_plan::finding::{Code, Finding};
 use flannel_plan::state::Key;
 use serde_json::json;
@@ -8,6 +12,7 @@ use serde_json::json;
 use super::super::*;
 use super::memory::*;
 use super::stage::*;
+use crate::watching::{self, Named};
 
 fn written(finding: &Finding) -> serde_json::Value {
     serde_json::to_value(finding).unwrap()
@@ -49,4 +54,68 @@ fn what_keeps_a_node_from_being_ready_is_told_to_the_store_in_the_same_sentence(
     assert_eq!((&stage.reasons()[0], &report["reasons"][0]), (&finding.text, &json!(finding.text)));
     assert_eq!(stage.store.heard(), Some(flannel_leases::Readiness::NotReady(finding.text)));
     assert_eq!(stage.findings(), [("FL-0105".to_owned(), 1)]);
+}
+
+/// What /readyz, the metrics and the report say of the one finding that there is.
+fn standing(stage: &Stage) -> (Vec<String>, Vec<(String, u64)>, serde_json::Value) {
+    (stage.notes(), stage.findings(), stage.report()["notes"].clone())
+}
+
+fn nothing() -> (Vec<String>, Vec<(String, u64)>, serde_json::Value) {
+    (vec![], vec![], json!([]))
+}
+
+#[test]
+fn a_watch_that_failed_is_told_until_it_is_back() {
+    let mut stage = Stage::ready();
+    let (is_broken, (opening, opened)) = (Arc::new(AtomicBool::new(true)), channel());
+    let breaks = Arc::clone(&is_broken);
+    let open = move || if breaks.load(Ordering::Relaxed) { Err("no memory") } else { Ok(()) };
+    let named = Named { name: "kernel-watch", without: "drift is repaired once a minute only" };
+    let failures = stage.health.metrics.watch_failures.clone();
+    watching::keep(named, failures, stage.bell.clone(), open, move |()| {
+        opening.send(()).unwrap();
+        std::thread::sleep(Duration::from_secs(600));
+        Ok(())
+    });
+    let soon = Instant::now() + Duration::from_secs(60);
+    while stage.notes().is_empty() && Instant::now() < soon {
+        stage.wait(Duration::from_secs(1));
+    }
+    stage.wait(Duration::from_secs(1));
+    let text = "drift is repaired once a minute only until the watch is back: no memory";
+    assert_eq!(standing(&stage), (vec![text.to_owned()], vec![("FL-0114".to_owned(), 1)], json!([text])));
+    is_broken.store(false, Ordering::Relaxed);
+    opened.recv_timeout(Duration::from_secs(60)).unwrap();
+    stage.wait(Duration::from_secs(1));
+    stage.wait(Duration::from_secs(1));
+    assert_eq!(standing(&stage), nothing());
+}
+
+#[test]
+fn files_that_cannot_be_written_are_told_until_they_can() {
+    let mut stage = Stage::ready();
+    stage.wait(Duration::from_secs(60));
+    let name = format!("{}/subnet.env.snapshot.json", stage.folder.display());
+    let name = name.trim_start_matches('/').replace('/', "-");
+    let places = ["state.json".to_owned(), name].map(|name| stage.folder.join(name));
+    for place in &places {
+        fs::remove_file(place).unwrap();
+        fs::create_dir(place).unwrap();
+    }
+    stage.store.say(|snapshot| _ = snapshot.peers.pop());
+    stage.listen();
+    stage.wait(Duration::from_secs(60));
+    stage.wait(Duration::from_secs(60));
+    let why = "Is a directory (os error 21)";
+    let unwritten = format!("cannot write the state report: {why}");
+    let unkept =
+        format!("what the store says cannot be kept: a start without the store will wait for it: {why}");
+    assert_eq!(stage.notes(), [unwritten, unkept]);
+    assert_eq!(stage.findings(), [("FL-0326".to_owned(), 1), ("FL-0512".to_owned(), 1)]);
+    places.iter().for_each(|place| fs::remove_dir(place).unwrap());
+    stage.wait(Duration::from_secs(60));
+    stage.wait(Duration::from_secs(60));
+    stage.wait(Duration::from_secs(1));
+    assert_eq!(standing(&stage), nothing());
 }

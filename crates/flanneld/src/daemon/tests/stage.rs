@@ -86,10 +86,10 @@ pub fn host() -> Fake {
 pub struct Stage {
     pub daemon: Daemon<Fake>,
     pub store: Memory,
-    health: Arc<Health>,
+    pub health: Arc<Health>,
     runtime: Runtime,
-    bell: Bell,
-    folder: PathBuf,
+    pub bell: Bell,
+    pub folder: PathBuf,
 }
 
 impl Stage {
@@ -225,7 +225,9 @@ impl Stage {
         let lines = text.lines().filter_map(|line| line.strip_prefix("flannel_findings{code=\""));
         let figures = lines.map(|line| line.split_once("\"} ").unwrap());
         let counts = figures.map(|(code, count)| (code.to_owned(), count.parse().unwrap()));
-        counts.filter(|(_, count)| *count > 0).collect()
+        let mut counts: Vec<_> = counts.filter(|(_, count)| *count > 0).collect();
+        counts.sort();
+        counts
     }
 
     /// What was changed since this was asked for last.
