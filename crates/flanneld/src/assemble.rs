@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use flannel_files::{MOST_BY_HAND, MOST_BY_PROGRAM, Survives};
 use flannel_kernel::watch::Interest;
-use flannel_leases::{Readiness, Server, Snapshot};
+use flannel_leases::{Readiness, Server};
 use flannel_plan::observation::Scope;
 use flannel_plan::report::report_path;
 use flannel_plan::subnet_env::previous_networks;
@@ -50,9 +50,12 @@ pub fn assemble<K>(
     shared: Shared,
 ) -> (Parts<K>, Link) {
     let Shared { health, interest, culprits, bell } = shared;
-    let mut remembered = Remembered::new(belongs(&options, server), lasting);
+    let (subnet_file, node) = (options.subnet_file.clone(), options.owner.clone());
+    let of = Belongs { subnet_file, node, store: options.store.to_string(), server };
+    let mut remembered = Remembered::new(of, lasting);
     let recalled = remembered.recall();
-    let (origin, in_force) = recalled.as_ref().map(held_before).unwrap_or_default();
+    let origin = recalled.as_ref().and_then(|recalled| recalled.origin.clone());
+    let in_force = recalled.as_ref().and_then(|recalled| InForce::of_store(recalled).ok());
     let (state, (wanted, wanted_here)) = (SharedState::default(), watch::channel(None));
     let (standing, readiness) = watch::channel(Readiness::NotReady("flanneld starts".to_owned()));
     let link = Link { wanted: wanted_here, readiness, remembered: recalled, state: state.clone(), bell };
@@ -76,17 +79,6 @@ pub fn assemble<K>(
         before,
     };
     (parts, link)
-}
-
-/// What tells this daemon's memory from that of others.
-fn belongs(options: &Options, server: Server) -> Belongs {
-    let (subnet_file, node) = (options.subnet_file.clone(), options.owner.clone());
-    Belongs { subnet_file, node, store: options.store.to_string(), server }
-}
-
-/// What held by a snapshot that is remembered, and of which cluster and node that is.
-fn held_before(recalled: &Snapshot) -> (Option<Arc<str>>, Option<InForce>) {
-    (recalled.origin.clone(), InForce::of_store(recalled).ok())
 }
 
 /// The pod networks that this instance served before, or Go flannel in its place: what was left there is its own.

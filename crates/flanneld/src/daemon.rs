@@ -9,13 +9,11 @@ use std::net::IpAddr;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, Instant};
 
+use flannel_kernel::Kernel;
 use flannel_kernel::watch::Interest;
-use flannel_kernel::{Kernel, ObserveError};
 use flannel_leases::Snapshot;
 use flannel_plan::backoff::Backoff;
-use flannel_plan::config::NetworkConfig;
 use flannel_plan::family::ByFamily;
-use flannel_plan::firewall::Firewall;
 use flannel_plan::inputs::{Inputs, NodeOptions};
 use flannel_plan::lease::Lease;
 use flannel_plan::observation::Scope;
@@ -168,7 +166,8 @@ impl<K: Kernel> Daemon<K> {
         let leaves_memory = pass.result.as_ref().is_ok_and(|end| end.observations > 0 && is_new(end));
         self.parts.reporter.conclude(&pass, &store, self.planned.as_ref(), &self.damper);
         drop(store);
-        if leaves_memory && self.is_large() {
+        let objects = self.planned.as_ref().map_or(0, |planned| planned.plan.desired.len());
+        if leaves_memory && objects > LARGE_PLAN {
             flannel_kernel::memory::give_back();
         }
         Some(Turn { took: pass.took, observations })
@@ -201,10 +200,6 @@ impl<K: Kernel> Daemon<K> {
     fn files_due(&self) -> Option<Instant> {
         let due = [self.parts.reporter.file_due(), self.parts.remembered.due()];
         due.into_iter().flatten().min().filter(|_| !self.fast_path.is_taken())
-    }
-
-    fn is_large(&self) -> bool {
-        self.planned.as_ref().is_some_and(|planned| planned.plan.desired.len() > LARGE_PLAN)
     }
 
     /// The short way where only other nodes came, went or changed; none if the whole way has to be gone.
@@ -246,7 +241,7 @@ impl<K: Kernel> Daemon<K> {
         let content = choice.as_ref().ok().filter(|choice| held.is_none() && choice.note.is_none());
         minding::scope(&self.parts.interest, &scope, content.map(|choice| choice.underlay.link));
         let choice = choice?;
-        self.parts.reporter.tell_conditions(conditions(held.as_ref(), &choice));
+        self.parts.reporter.conditions = conditions(held.as_ref(), &choice);
         let underlay = self.follow(choice);
         let (announcement, _) = self.announce(&in_force, snapshot, &underlay, &observation)?;
         let (own, held_back) = (in_force.own_lease(&announcement), held.is_some());
@@ -284,11 +279,6 @@ impl<K: Kernel> Daemon<K> {
             None => self.parts.remembered.followed(snapshot),
         };
         peers::newcomers(before, refused, &snapshot.peers)
-    }
-
-    /// What rules are held with under a net-conf.
-    fn firewall(&mut self, config: &NetworkConfig, now: Instant) -> Result<Firewall, ObserveError> {
-        self.firewall_backend.of(config, &mut self.parts.kernel, now)
     }
 
     /// Notes the external interface and tells of it, if it is new.
@@ -329,13 +319,11 @@ impl<K: Kernel> Daemon<K> {
 
     /// What was served once is ours to clean up when the net-conf changes.
     fn remember_networks(&mut self, scope: &Scope) {
-        let new = scope
-            .networks
-            .iter()
-            .filter(|net| !self.parts.earlier.contains(net))
-            .copied()
-            .collect::<Vec<_>>();
-        self.parts.earlier.extend(new);
+        for network in &scope.networks {
+            if !self.parts.earlier.contains(network) {
+                self.parts.earlier.push(*network);
+            }
+        }
     }
 
     fn plan_retry(&mut self, pass: &Result<Settlement, NotYet>) {

@@ -20,7 +20,7 @@ use crate::options::Options;
 #[derive(Debug, thiserror::Error)]
 pub enum NotYet {
     /// The store has said nothing.
-    #[error("waiting for the lease store{}", because(.0))]
+    #[error("waiting for the lease store")]
     NoSnapshot(Option<Box<Finding>>),
     /// The net-conf cannot be used.
     #[error("{0}")]
@@ -35,7 +35,7 @@ pub enum NotYet {
     #[error("no hardware address can be made: {0}")]
     Identity(#[from] std::io::Error),
     /// The store has no lease for this node.
-    #[error("waiting for a lease{}", because(.0))]
+    #[error("waiting for a lease")]
     NoLease(Option<Box<Finding>>),
     /// The kernel does not answer.
     #[error("the kernel cannot be looked at: {0}")]
@@ -53,10 +53,9 @@ impl NotYet {
         match self {
             Self::NoSnapshot(None) => Finding::new(Code::StoreAwaited, "lease store", self),
             Self::NoLease(None) => Finding::new(Code::LeaseAwaited, "lease", self),
-            Self::NoSnapshot(Some(trouble)) => {
-                (**trouble).clone().within("waiting for the lease store: ", "")
+            Self::NoSnapshot(Some(trouble)) | Self::NoLease(Some(trouble)) => {
+                (**trouble).clone().within(&format!("{self}: "), "")
             }
-            Self::NoLease(Some(trouble)) => (**trouble).clone().within("waiting for a lease: ", ""),
             Self::Config(fault) => (**fault).clone(),
             Self::Underlay(none) => none.finding(),
             Self::Backend(error) => error.finding(),
@@ -72,25 +71,15 @@ impl NotYet {
     }
 }
 
-fn because(trouble: &Option<Box<Finding>>) -> String {
-    trouble.as_ref().map(|trouble| format!(": {trouble}")).unwrap_or_default()
-}
-
-/// What the choice of the external interface depends on, besides the host itself.
-pub struct ChoiceInputs<'a> {
-    pub options: &'a Options,
-    pub config: &'a NetworkConfig,
-    /// The addresses that the store gives this node; they come before the flags.
-    pub public: &'a ByFamily<IpAddr>,
-}
-
-/// Chooses the external interface, anew at every pass. The one in use stays while it can.
+/// Chooses the external interface, anew at every pass. The one in use stays while it can. The addresses that the store
+/// gives this node come before the flags.
 pub fn choose_underlay(
-    inputs: &ChoiceInputs<'_>,
+    options: &Options,
+    config: &NetworkConfig,
+    public: &ByFamily<IpAddr>,
     host: Host<'_>,
     current: Option<&Underlay>,
 ) -> Result<Choice, NoUnderlay> {
-    let ChoiceInputs { options, config, public } = inputs;
     let texts = texts(host.observation, current);
     let wanted = UnderlayOptions {
         families: config.families(),

@@ -136,7 +136,7 @@ fn open(address: SocketAddr) -> rustix::io::Result<TcpListener> {
 
 /// What clients may take from us.
 #[derive(Clone, Copy)]
-struct Limits {
+pub struct Limits {
     room: Room,
     /// Until the head of the request is there.
     head: Duration,
@@ -144,7 +144,8 @@ struct Limits {
     time: Duration,
 }
 
-const LIMITS: Limits = Limits {
+/// What they usually may.
+pub const LIMITS: Limits = Limits {
     room: Room { node: 64, strangers: 64, one_source: 8 },
     head: Duration::from_secs(1),
     time: Duration::from_secs(10),
@@ -153,11 +154,7 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(500);
 const LARGEST_HEAD: usize = 8192; // hyper takes no less
 
 /// Answers clients until it is dropped.
-pub async fn serve(listener: TcpListener, health: Arc<Health>) -> io::Result<()> {
-    serve_within(LIMITS, listener, health).await
-}
-
-async fn serve_within(limits: Limits, listener: TcpListener, health: Arc<Health>) -> io::Result<()> {
+pub async fn serve(limits: Limits, listener: TcpListener, health: Arc<Health>) -> io::Result<()> {
     let listener = tokio::net::TcpListener::from_std(listener)?;
     let guests = Guests::new(limits.room);
     loop {

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use flannel_leases::Snapshot;
 use flannel_plan::config::NetworkConfig;
-use flannel_plan::family::overlap;
+use flannel_plan::family::{ByFamily, overlap};
 use flannel_plan::lease::{Announcement, Lease};
+use ipnet::IpNet;
 
 use crate::gather::NotYet;
 use crate::planned::Planned;
@@ -28,6 +29,11 @@ impl InForce {
     pub fn of_store(snapshot: &Snapshot) -> Result<Self, NotYet> {
         let config = snapshot.config.clone().map_err(|fault| NotYet::Config(Box::new(fault.finding())))?;
         Ok(Self { config, own: snapshot.own.as_deref().cloned() })
+    }
+
+    /// The subnets of this node's pods; none while it has none that fit.
+    pub fn subnets(&self) -> ByFamily<IpNet> {
+        self.own.as_ref().map(|own| own.subnets).unwrap_or_default()
     }
 
     /// Whether a store shows that what was remembered of it holds no more: this node has another subnet by now, or
@@ -67,7 +73,6 @@ impl InForce {
 #[cfg(test)]
 mod tests {
     use flannel_leases::Fault;
-    use flannel_plan::family::ByFamily;
     use flannel_plan::finding::Code;
 
     use super::*;

@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use flannel_files::folder_of;
 use flannel_kernel::living::SignOfLife;
 use flannel_plan::inputs::NodeOptions;
 use tracing::warn;
@@ -35,10 +36,6 @@ pub fn give_sign_of_life(node: &NodeOptions) -> Option<SignOfLife> {
         );
     };
     sign.inspect_err(warn).ok()
-}
-
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// The folder's file system and number there; nothing if it cannot be made, which writing will tell.

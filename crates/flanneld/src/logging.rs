@@ -7,7 +7,6 @@ use flannel_plan::quoted::line;
 use tracing::Subscriber;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
-use tracing_subscriber::fmt::MakeWriter;
 
 use crate::options::LogFormat;
 
@@ -49,13 +48,14 @@ fn filter(verbosity: i32, rust_log: Option<&str>) -> Result<EnvFilter, LogError>
     Ok(EnvFilter::new(format!("info,flannel={ours}")))
 }
 
-fn subscriber<W>(filter: EnvFilter, format: LogFormat, writer: W) -> Box<dyn Subscriber + Send + Sync>
-where
-    W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
-{
+fn subscriber<W: Write + 'static>(
+    filter: EnvFilter,
+    format: LogFormat,
+    writer: impl Fn() -> W + Send + Sync + 'static,
+) -> Box<dyn Subscriber + Send + Sync> {
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_target(false).with_ansi(false);
     match format {
-        LogFormat::Text => Box::new(log.with_writer(OneLine(writer)).finish()),
+        LogFormat::Text => Box::new(log.with_writer(move || OneLine(writer())).finish()),
         LogFormat::Json => Box::new(
             log.json()
                 .flatten_event(true)
@@ -71,17 +71,7 @@ where
 /// must not act on the terminal of whoever reads it.
 struct OneLine<W>(W);
 
-impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for OneLine<W> {
-    type Writer = OneLineWriter<W::Writer>;
-
-    fn make_writer(&'a self) -> Self::Writer {
-        OneLineWriter(self.0.make_writer())
-    }
-}
-
-struct OneLineWriter<W>(W);
-
-impl<W: Write> Write for OneLineWriter<W> {
+impl<W: Write> Write for OneLine<W> {
     fn write(&mut self, event: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(event.strip_suffix(b"\n").unwrap_or(event)).replace('\n', "\\n");
         self.0.write_all(format!("{}\n", line(&text)).as_bytes())?;

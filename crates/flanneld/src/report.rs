@@ -50,9 +50,11 @@ pub struct Reporter {
     /// Where other nodes send to, as the store has it.
     announced: ByFamily<IpAddr>,
     foreign: Vec<String>,
-    standing: Standing,
+    readiness: Readiness,
+    /// Since when it should not be ready.
+    trouble_since: Option<Instant>,
     /// Why the store's net-conf is not followed, and what is wrong with the interface.
-    conditions: Vec<Finding>,
+    pub conditions: Vec<Finding>,
     /// The lease store, which may pass on how the node is.
     store: watch::Sender<leases::Readiness>,
     pub suspects: Suspects,
@@ -65,13 +67,6 @@ pub struct Pass {
     pub took: Duration,
     /// Why what the store says is not kept for the next start.
     pub memory_lost: Option<Finding>,
-}
-
-/// Whether the node is ready, and since when it should not be.
-#[derive(Debug, Default)]
-struct Standing {
-    readiness: Readiness,
-    trouble_since: Option<Instant>,
 }
 
 impl Reporter {
@@ -96,7 +91,8 @@ impl Reporter {
             outcome: None,
             announced: ByFamily::default(),
             foreign: Vec::new(),
-            standing: Standing::default(),
+            readiness: Readiness::default(),
+            trouble_since: None,
         }
     }
 
@@ -111,11 +107,6 @@ impl Reporter {
         let public: Vec<String> = public.iter().map(|(_, ip)| ip.to_string()).collect();
         info!(interface = %link, mtu, public = public.join(","), "external interface chosen");
         choice.reasons.iter().for_each(|reason| debug!("{reason}"));
-    }
-
-    /// Takes what a person should know of the net-conf and the interface as they are now.
-    pub fn tell_conditions(&mut self, conditions: Vec<Finding>) {
-        self.conditions = conditions;
     }
 
     /// Tells what a new plan leaves out, as far as the one before did not.
@@ -259,20 +250,19 @@ impl Reporter {
         let harmless =
             |findings: Vec<Finding>| findings.into_iter().map(Finding::harmless).collect::<Vec<_>>();
         let (reasons, notes) = (harmless(reasons), harmless(notes));
-        let standing = &mut self.standing;
         let blink = |since: Instant| clock::now().duration_since(since) < grace;
         let ready = if reasons.is_empty() {
-            standing.trouble_since = None;
+            self.trouble_since = None;
             true
         } else {
-            let since = *standing.trouble_since.get_or_insert_with(clock::now);
-            standing.readiness.ready && blink(since)
+            let since = *self.trouble_since.get_or_insert_with(clock::now);
+            self.readiness.ready && blink(since)
         };
         let readiness = Readiness { ready, reasons, notes };
-        let news = standing.readiness != readiness;
+        let news = self.readiness != readiness;
         if news {
-            tell_readiness(&standing.readiness, &readiness);
-            standing.readiness = readiness;
+            tell_readiness(&self.readiness, &readiness);
+            self.readiness = readiness;
             self.state_file.touch();
         }
         if ready {
@@ -282,7 +272,7 @@ impl Reporter {
     }
 
     fn tell_outside(&self, store: &StoreState) {
-        let readiness = &self.standing.readiness;
+        let readiness = &self.readiness;
         self.store.send_replace(match readiness.ready {
             // Nodes are told apart by what the store says, and it has said nothing: another may be meant. That it
             // is heard again takes a note away, which is news.
@@ -294,7 +284,10 @@ impl Reporter {
         let status = readiness.line();
         let words = [notify::ServiceState::Status(&status), notify::ServiceState::Ready];
         // Systemd is told READY once; later words of it change nothing.
-        let words = if readiness.ready { &words[..] } else { &words[..1] };
+        self.tell_supervisor(if readiness.ready { &words[..] } else { &words[..1] });
+    }
+
+    fn tell_supervisor(&self, words: &[notify::ServiceState<'_>]) {
         if let Err(error) = self.supervisor.tell(words) {
             debug!(%error, "systemd does not listen");
         }
@@ -302,7 +295,7 @@ impl Reporter {
 
     /// When a stand is to be taken again although nothing wakes the loop.
     pub fn grace_ends(&self) -> Option<Instant> {
-        self.standing.trouble_since.filter(|_| self.standing.readiness.ready).map(|since| since + GRACE)
+        self.trouble_since.filter(|_| self.readiness.ready).map(|since| since + GRACE)
     }
 
     /// When the report is to be written, if there is something new.
@@ -312,7 +305,7 @@ impl Reporter {
 
     /// Writes the report, if there is something new and it is time.
     pub fn write_if_due(&mut self, planned: Option<&Planned>, damper: &Damper) {
-        let readiness = &self.standing.readiness;
+        let readiness = &self.readiness;
         let report = || NodeReport {
             version: Cow::Borrowed(env!("CARGO_PKG_VERSION")),
             pid: std::process::id(),
@@ -337,9 +330,7 @@ impl Reporter {
     /// Says good-bye. The kernel stays as it is.
     pub fn stop(&self) {
         info!("stopping; the kernel is left as it is");
-        if let Err(error) = self.supervisor.tell(&[notify::ServiceState::Stopping]) {
-            debug!(%error, "systemd does not listen");
-        }
+        self.tell_supervisor(&[notify::ServiceState::Stopping]);
     }
 }
 

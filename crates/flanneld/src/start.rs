@@ -119,7 +119,7 @@ impl Start {
 }
 
 async fn serve(listener: TcpListener, health: Arc<Health>) {
-    if let Err(error) = http::serve(listener, health).await {
+    if let Err(error) = http::serve(http::LIMITS, listener, health).await {
         error!(%error, "health and metrics are no longer served");
     }
 }

@@ -33,9 +33,7 @@ const END_OF_A_FIGHT: &str = "give each node an address and a name of its own (-
 
 /// The last state of the store, for whoever asks.
 #[derive(Clone, Debug, Default)]
-pub struct SharedState {
-    inner: Arc<Mutex<StoreState>>,
-}
+pub struct SharedState(Arc<Mutex<StoreState>>);
 
 /// What the store said last.
 #[derive(Clone, Debug, Default)]
@@ -61,9 +59,7 @@ impl StoreState {
         let found = self.snapshot.as_ref().and_then(|snapshot| snapshot.rival.as_ref());
         found.into_iter().chain(&self.fighter)
     }
-}
 
-impl StoreState {
     /// Whether what it lacks is gone: it is neither remembered nor old.
     pub fn is_proof(&self) -> bool {
         !self.is_remembered && self.snapshot.as_ref().is_some_and(|snapshot| !snapshot.is_stale)
@@ -73,11 +69,11 @@ impl StoreState {
 impl SharedState {
     /// A copy of it; a snapshot is shared, not copied.
     pub fn get(&self) -> StoreState {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn change(&self, change: impl FnOnce(&mut StoreState)) {
-        change(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
@@ -118,14 +114,15 @@ pub async fn run(mut store: impl LeaseStore, mut link: Link) {
     loop {
         // Whatever is new is a reason to announce at once what is not yet; trouble is not.
         let occasion = tokio::select! {
-            answer = store.next(), if !reading.is_waiting() => match link.receive(answer, &mut reading, &mut pace) {
+            answer = store.next(), if reading.at.is_none() => match link.receive(answer, &mut reading, &mut pace) {
                 Received::Change => Some(Occasion::Changed),
                 Received::Trouble => None,
                 Received::Nothing => continue,
             },
             () = until(pace.due()) => { link.pass_on(&mut pace); None }
-            () = reading.due() => {
-                reading.try_now();
+            () = until(reading.at) => {
+                // The end of the wait, not of its growth.
+                reading.at = None;
                 continue;
             }
             () = &mut patience, if link.remembered.is_some() => {
@@ -141,7 +138,7 @@ pub async fn run(mut store: impl LeaseStore, mut link: Link) {
                 if changed.is_err() { return }
                 Some(Occasion::Requested)
             }
-            () = publishing.retry.due() => Some(Occasion::Requested),
+            () = until(publishing.retry.at) => Some(Occasion::Requested),
             () = until(publishing.corrections.due(clock::now())) => Some(Occasion::Changed),
         };
         link.disown(store.origin().as_deref());
@@ -252,7 +249,8 @@ impl Link {
     ) {
         let wanted = self.wanted.borrow_and_update().clone();
         let Some(wanted) = wanted.filter(|wanted| self.is_to_be_published(wanted)) else {
-            publishing.note_right();
+            publishing.retry.reset();
+            publishing.corrections.note_right(clock::now());
             return self.note_fight(publishing, None);
         };
         let found = self.found(publishing, &wanted.announcement);
@@ -334,13 +332,6 @@ impl Default for Publishing {
     }
 }
 
-impl Publishing {
-    fn note_right(&mut self) {
-        self.retry.reset();
-        self.corrections.note_right(clock::now());
-    }
-}
-
 /// Growing delays between tries.
 #[derive(Debug)]
 struct Retry {
@@ -357,22 +348,9 @@ impl Retry {
         self.at = Some(clock::now() + self.backoff.grow());
     }
 
-    fn is_waiting(&self) -> bool {
-        self.at.is_some()
-    }
-
-    /// Ends the wait, not the growth.
-    fn try_now(&mut self) {
-        self.at = None;
-    }
-
     fn reset(&mut self) {
         self.backoff.reset();
         self.at = None;
-    }
-
-    async fn due(&self) {
-        until(self.at).await;
     }
 }
 

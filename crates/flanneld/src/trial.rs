@@ -17,46 +17,36 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The last trial.
 #[derive(Debug, Default)]
 pub struct Trial {
-    devices: Vec<Link>,
-    outcome: Option<Outcome>,
+    devices: Option<Vec<Link>>,
+    failed: Option<Failed>,
 }
 
 #[derive(Debug)]
-enum Outcome {
-    Made,
-    Failed { why: Finding, backoff: Backoff, again: Instant },
+struct Failed {
+    why: Finding,
+    backoff: Backoff,
+    again: Instant,
 }
 
 impl Trial {
     /// Why these devices cannot be made, if they cannot. What was found is believed, a failure only for a while.
     pub fn failure(&mut self, devices: &[Link], kernel: &mut impl Kernel, now: Instant) -> Option<Finding> {
-        if self.devices != devices {
-            *self = Self { devices: devices.to_vec(), outcome: None };
+        let is_new = self.devices.as_deref() != Some(devices);
+        if is_new {
+            *self = Self { devices: Some(devices.to_vec()), failed: None };
         }
-        let due = match &self.outcome {
-            None => Some(Backoff::new(FIRST_PAUSE, LONGEST_PAUSE)),
-            Some(Outcome::Failed { backoff, again, .. }) => (now >= *again).then_some(*backoff),
-            Some(Outcome::Made) => None,
-        };
-        if let Some(mut backoff) = due {
+        if is_new || self.again().is_some_and(|again| now >= again) {
+            let first = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
+            let mut backoff = self.failed.as_ref().map_or(first, |failed| failed.backoff);
             let why = devices.iter().find_map(|device| attempt(device, kernel));
-            self.outcome = Some(why.map_or(Outcome::Made, |why| {
-                let again = now + backoff.grow();
-                Outcome::Failed { why, backoff, again }
-            }));
+            self.failed = why.map(|why| Failed { why, again: now + backoff.grow(), backoff });
         }
-        match &self.outcome {
-            Some(Outcome::Failed { why, .. }) => Some(why.clone()),
-            _ => None,
-        }
+        self.failed.as_ref().map(|failed| failed.why.clone())
     }
 
     /// When to try again, if the last trial failed.
     pub fn again(&self) -> Option<Instant> {
-        match &self.outcome {
-            Some(Outcome::Failed { again, .. }) => Some(*again),
-            _ => None,
-        }
+        self.failed.as_ref().map(|failed| failed.again)
     }
 }
 

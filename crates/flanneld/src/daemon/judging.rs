@@ -22,7 +22,7 @@ use flannel_plan::underlay::{self, Choice, Host, NoUnderlay, Underlay};
 use tracing::{info, warn};
 
 use super::{Daemon, Haste};
-use crate::gather::{self, ChoiceInputs, NotYet};
+use crate::gather::{self, NotYet};
 use crate::in_force::InForce;
 use crate::store_link::{StoreState, Wanted};
 
@@ -111,24 +111,24 @@ impl<K: Kernel> Daemon<K> {
     }
 
     fn scope(&self, in_force: &InForce) -> Scope {
-        let subnets = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
-        desired::scope(&self.parts.node, &in_force.config, &subnets, &self.parts.earlier)
+        desired::scope(&self.parts.node, &in_force.config, &in_force.subnets(), &self.parts.earlier)
     }
 
     /// Observes everything that a net-conf asks for, and finds what rules are held with; the observation may have a say
     /// in that.
     fn see(&mut self, in_force: InForce, haste: Haste, now: Instant) -> Result<Seen, NotYet> {
-        let mut firewall = self.firewall(&in_force.config, now)?;
-        let mut scope = Scope { system: firewall.system, ..self.scope(&in_force) };
-        let subnets = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
-        let gives_way = haste == Haste::GivesWay;
-        let options = ObserveOptions { gives_way, pod_subnets: subnets, ..ObserveOptions::default() };
-        let mut observation = self.parts.kernel.observe(&Scope { options, ..scope.clone() })?;
+        let mut scope = self.scope(&in_force);
+        let kernel = &mut self.parts.kernel;
+        let (gives_way, pod_subnets) = (haste == Haste::GivesWay, in_force.subnets());
+        let mut options = ObserveOptions { gives_way, pod_subnets, ..ObserveOptions::default() };
+        let mut firewall = self.firewall_backend.of(&in_force.config, kernel, now)?;
+        scope.system = firewall.system;
+        let mut observation = kernel.observe(&Scope { options: options.clone(), ..scope.clone() })?;
         if !self.firewall_backend.bears(&observation.rules) {
-            firewall = self.firewall(&in_force.config, now)?;
+            firewall = self.firewall_backend.of(&in_force.config, kernel, now)?;
             scope.system = firewall.system;
-            let options = ObserveOptions { pod_subnets: subnets, ..ObserveOptions::default() };
-            observation = self.parts.kernel.observe(&Scope { options, ..scope.clone() })?;
+            options.gives_way = false;
+            observation = kernel.observe(&Scope { options, ..scope.clone() })?;
         }
         Ok(Seen { in_force, scope, firewall, observation })
     }
@@ -137,10 +137,9 @@ impl<K: Kernel> Daemon<K> {
     pub(super) fn bridge_findings(&mut self, seen: &Seen) -> Vec<Finding> {
         let Seen { in_force, observation, .. } = seen;
         self.tell_hidden(&observation.bridge_netfilter);
-        let subnets = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
         let strays = self.parts.node.strays();
         let mut findings = pod_bridge::netfilter_findings(&observation.bridge_netfilter);
-        findings.extend(pod_bridge::findings(observation, &in_force.config, &subnets, strays));
+        findings.extend(pod_bridge::findings(observation, &in_force.config, &in_force.subnets(), strays));
         findings
     }
 
@@ -208,16 +207,15 @@ impl<K: Kernel> Daemon<K> {
         (scope, observation): (&Scope, &Observation),
     ) -> Result<Choice, NoUnderlay> {
         let (options, config) = (&self.parts.options, &in_force.config);
-        let inputs = ChoiceInputs { options, config, public: &snapshot.public };
-        let own = in_force.own.as_ref().map(|own| own.subnets).unwrap_or_default();
-        let host = Host { observation, links: &scope.links, networks: &config.networks, own };
+        let host =
+            Host { observation, links: &scope.links, networks: &config.networks, own: in_force.subnets() };
         let earlier = || {
             let own = snapshot.own.as_deref().or(in_force.own.as_ref());
             let leased = own.and_then(|own| underlay::announced_from(&own.announcement.public, observation));
             leased.or_else(|| self.parts.before.underlay.clone())
         };
         let current = self.underlay.clone().or_else(earlier);
-        gather::choose_underlay(&inputs, host, current.as_ref())
+        gather::choose_underlay(options, config, &snapshot.public, host, current.as_ref())
     }
 
     /// What this node says of itself under a net-conf, and its identity.

@@ -24,7 +24,7 @@ fn start_at(address: SocketAddr, limits: Limits, health: Arc<Health>) -> SocketA
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(serve_within(limits, listener, health)).unwrap();
+        runtime.block_on(serve(limits, listener, health)).unwrap();
     });
     address
 }
