@@ -21,6 +21,21 @@ pub enum Form {
     Json,
 }
 
+impl Form {
+    /// Writes a value, or what people are told of it.
+    pub fn write(
+        self,
+        out: &mut dyn Write,
+        value: &impl Serialize,
+        text: impl FnOnce() -> String,
+    ) -> anyhow::Result<()> {
+        match self {
+            Self::Json => Ok(writeln!(out, "{}", serde_json::to_string_pretty(value)?)?),
+            Self::Text => Ok(out.write_all(text().as_bytes())?),
+        }
+    }
+}
+
 /// What a colour means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
@@ -111,12 +126,6 @@ pub fn cell(ink: Ink, text: impl ToString) -> Cell {
 /// A table as text, without white space at the ends of lines.
 pub fn table_text(table: &Table) -> String {
     table.lines().fold(String::new(), |text, line| text + line.trim_end() + "\n")
-}
-
-/// Writes a value as JSON.
-pub fn write_json(out: &mut dyn Write, value: &impl Serialize) -> anyhow::Result<()> {
-    let text = serde_json::to_string_pretty(value)?;
-    Ok(writeln!(out, "{text}")?)
 }
 
 /// Writes the script by which a shell completes the words of a program.

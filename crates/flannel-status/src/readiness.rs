@@ -24,16 +24,6 @@ pub struct Readiness {
 }
 
 impl Readiness {
-    /// A node that is ready.
-    pub fn of_ready(notes: Vec<Finding>) -> Self {
-        Self { ready: true, reasons: Vec::new(), notes }
-    }
-
-    /// A node that is not.
-    pub fn of_unready(reasons: Vec<Finding>) -> Self {
-        Self { ready: false, reasons, notes: Vec::new() }
-    }
-
     /// What the daemon says, checked against what was found.
     pub(crate) fn checked(evidence: &Evidence, comparison: Option<&Comparison>) -> Self {
         let reasons = reasons(evidence, comparison);

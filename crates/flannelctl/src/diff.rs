@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use flannel_plan::diff::Change;
 use flannel_plan::state::{File, Item};
-use flannel_screen::{Form, Ink, Screen, listed, write_json};
+use flannel_screen::{Ink, Screen, listed};
 use flannel_status::{Comparison, Evidence, Verdict};
 
 use crate::evidence::{NodeArguments, gather_settled};
@@ -27,10 +27,7 @@ pub struct NotFoundOut;
 pub fn run(node: &NodeArguments, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let evidence = gather_settled(&node.subnet_file).context(NotFoundOut)?;
     let comparison = comparison(&evidence).context(NotFoundOut)?;
-    match node.output {
-        Form::Json => write_json(out, &comparison.differences())?,
-        Form::Text => out.write_all(text(comparison, Screen::of_stdout()).as_bytes())?,
-    }
+    node.output.write(out, &comparison.differences(), || text(comparison, Screen::of_stdout()))?;
     Ok(ExitCode::from(code(comparison)))
 }
 

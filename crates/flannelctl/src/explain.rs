@@ -16,7 +16,7 @@ use flannel_plan::observation::Scope;
 use flannel_plan::rules::explain::{Packet, explain_snat};
 
 use answer::{Answer, Way};
-use flannel_screen::{Form, listed, write_json};
+use flannel_screen::{Form, listed};
 use question::{Fwmark, Port};
 
 /// Explain what becomes of a packet
@@ -55,10 +55,7 @@ pub struct Arguments {
 pub fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<()> {
     let Command::Snat(arguments) = command;
     let answer = answer(arguments)?;
-    match arguments.output {
-        Form::Json => write_json(out, &answer),
-        Form::Text => Ok(out.write_all(answer.text().as_bytes())?),
-    }
+    arguments.output.write(out, &answer, || answer.text())
 }
 
 fn answer(arguments: &Arguments) -> anyhow::Result<Answer> {

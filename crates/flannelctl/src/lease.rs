@@ -7,10 +7,10 @@ use std::sync::Arc;
 use anyhow::Context;
 use flannel_leases::{Directory, Snapshot};
 use flannel_plan::lease::Lease;
-use flannel_plan::quoted::quoted;
+use flannel_plan::quoted::line;
 use serde::Serialize;
 
-use flannel_screen::{Form, Screen, listed, stacked, table_text, write_json};
+use flannel_screen::{Form, Screen, listed, stacked, table_text};
 
 /// List or release the leases of a lease directory
 #[derive(clap::Subcommand)]
@@ -64,11 +64,13 @@ pub fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<()> {
 
 fn list(store: &Store, output: Form, out: &mut dyn Write) -> anyhow::Result<()> {
     let dir = store.dir.as_ref().or(store.lease_dir.as_ref()).context("no lease directory is named")?;
-    let listing = Listing::from(Directory::list(dir)?);
-    match output {
-        Form::Json => write_json(out, &listing),
-        Form::Text => Ok(out.write_all(listing.text(Screen::of_stdout()).as_bytes())?),
-    }
+    let snapshot = Directory::list(dir)?;
+    let listing = Listing { faults: faults(&snapshot), leases: snapshot.peers };
+    output.write(out, &listing, || {
+        let mut table = Screen::of_stdout().table(&["NODE", "SUBNET", "PUBLIC IP", "BACKEND"]);
+        table.add_rows(listing.leases.iter().map(|lease| row(lease)));
+        page(&table, &listing.faults)
+    })
 }
 
 fn release(dir: &Path, owner: &str, out: &mut dyn Write) -> anyhow::Result<()> {
@@ -77,36 +79,49 @@ fn release(dir: &Path, owner: &str, out: &mut dyn Write) -> anyhow::Result<()> {
     Ok(writeln!(out, "released {subnets} of {owner}")?)
 }
 
-impl From<Snapshot> for Listing {
-    fn from(snapshot: Snapshot) -> Self {
-        let mut faults: Vec<_> = snapshot.faults.iter().map(ToString::to_string).collect();
-        let config = snapshot.config.err().map(|fault| fault.to_string());
-        faults.extend(config.filter(|config| !faults.contains(config)));
-        Self { leases: snapshot.peers, faults }
-    }
+/// What cannot be read of a store, in words.
+pub fn faults(snapshot: &Snapshot) -> Vec<String> {
+    let mut faults: Vec<_> = snapshot.faults.iter().map(ToString::to_string).collect();
+    let config = snapshot.config.as_ref().err().map(ToString::to_string);
+    faults.extend(config.filter(|config| !faults.contains(config)));
+    faults
 }
 
-impl Listing {
-    fn text(&self, screen: Screen) -> String {
-        let mut text = match self.leases.len() {
-            0 => "no leases\n".to_owned(),
-            _ => table_text(&self.table(screen)),
-        };
-        text.extend(self.faults.iter().map(|fault| format!("! {fault}\n")));
-        text
-    }
+/// A lease as a row: node, subnets, public addresses, backend. Strangers wrote it.
+pub fn row(lease: &Lease) -> Vec<String> {
+    let backend = &lease.announcement.backend;
+    vec![
+        line(&lease.owner).to_string(),
+        stacked(lease.subnets.iter().map(|(_, subnet)| subnet)),
+        stacked(lease.announcement.public.iter().map(|(_, address)| address)),
+        if backend.is_empty() { "-".to_owned() } else { line(backend).to_string() },
+    ]
+}
 
-    fn table(&self, screen: Screen) -> comfy_table::Table {
-        let mut table = screen.table(&["NODE", "SUBNET", "PUBLIC IP", "BACKEND"]);
-        table.add_rows(self.leases.iter().map(|lease| {
-            let backend = &lease.announcement.backend;
-            [
-                quoted(&lease.owner).to_string(),
-                stacked(lease.subnets.iter().map(|(_, subnet)| subnet)),
-                stacked(lease.announcement.public.iter().map(|(_, address)| address)),
-                if backend.is_empty() { "-".to_owned() } else { quoted(backend).to_string() },
-            ]
-        }));
-        table
+/// A table of leases, and what could not be read.
+pub fn page(leases: &comfy_table::Table, faults: &[String]) -> String {
+    let mut text = if leases.is_empty() { "no leases\n".to_owned() } else { table_text(leases) };
+    text.extend(faults.iter().map(|fault| format!("! {fault}\n")));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use flannel_plan::family::ByFamily;
+    use flannel_plan::lease::Announcement;
+
+    use super::*;
+
+    #[test]
+    fn a_lease_is_shown_whole_and_acts_on_no_terminal() {
+        let long = "x".repeat(253);
+        let lease = |owner: &str| Lease {
+            owner: owner.to_owned(),
+            subnets: ByFamily { v4: "10.244.1.0/24".parse().ok(), v6: None },
+            announcement: Announcement { backend: "a\u{1b}[2J".to_owned(), ..Announcement::default() },
+            since: 1,
+        };
+        assert_eq!(row(&lease(&long)), [&long, "10.244.1.0/24", "", "a\u{fffd}[2J"]);
+        assert_eq!(row(&lease("a\nb"))[0], "a b");
     }
 }

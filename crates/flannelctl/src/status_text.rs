@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use flannel_plan::finding::{Code, Finding};
 use flannel_plan::rules::role::Role;
 use flannel_plan::state::{Link, LinkKind};
-use flannel_screen::{Form, Ink, Screen, ago, cell, listed, stacked, table_text, write_json};
+use flannel_screen::{Ink, Screen, ago, cell, listed, stacked, table_text};
 use flannel_status::{
     Life, NodeStatus, ObjectCount, OwnStatus, PeerState, PeerStatus, RuleStatus, node_status,
 };
@@ -39,14 +39,9 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let evidence = gather_settled(&arguments.node.subnet_file)?;
     let status = node_status(&evidence);
-    match arguments.node.output {
-        Form::Json => write_json(out, &status)?,
-        Form::Text => {
-            let limits = if arguments.all { Limits::NONE } else { Limits::USUAL };
-            let page = Page { screen: Screen::of_stdout(), limits, now: evidence.now }.write(&status);
-            out.write_all(page.as_bytes())?;
-        }
-    }
+    let limits = if arguments.all { Limits::NONE } else { Limits::USUAL };
+    let page = Page { screen: Screen::of_stdout(), limits, now: evidence.now };
+    arguments.node.output.write(out, &status, || page.write(&status))?;
     Ok(match status.daemon.life {
         Life::Running => ExitCode::SUCCESS,
         Life::Suspended | Life::NotSeen => ExitCode::from(NOT_RUNNING),

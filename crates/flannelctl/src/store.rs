@@ -8,11 +8,12 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use flannel_plan::lease::Lease;
 
-use file::Holdings;
+use file::{Held, Holdings};
 use flags::StoreFlags;
-use flannel_screen::{Form, Screen, stacked, table_text};
+use flannel_screen::{Form, Screen, stacked};
+
+use crate::lease;
 
 /// Show, export or import everything that a lease store holds
 #[derive(clap::Subcommand)]
@@ -93,36 +94,22 @@ fn import(store: &StoreFlags, path: &Path, out: &mut dyn Write) -> anyhow::Resul
 }
 
 fn text(holdings: &Holdings, screen: Screen) -> String {
-    let mut text = match &holdings.config {
+    let text = match &holdings.config {
         Some(config) => format!("net-conf  {}\n\n", one_line(config)),
         None => String::new(),
     };
-    text += &match holdings.leases.len() {
-        0 => "no leases\n".to_owned(),
-        _ => table_text(&table(holdings, screen)),
-    };
-    text.extend(holdings.faults.iter().map(|fault| format!("! {fault}\n")));
-    text
+    let mut table = screen.table(&["NODE", "SUBNET", "PUBLIC IP", "BACKEND", "DATA"]);
+    table.add_rows(holdings.leases.iter().map(|Held { lease, reserved }| {
+        let mut row = lease::row(lease);
+        row[1] += if *reserved { " (reserved)" } else { "" };
+        row.push(stacked(lease.announcement.detail.iter().map(|(_, data)| data.as_str())));
+        row
+    }));
+    text + &lease::page(&table, &holdings.faults)
 }
 
 /// A net-conf that was written on many lines is still one value.
 fn one_line(config: &str) -> String {
     let value: Result<serde_json::Value, _> = serde_json::from_str(config);
     value.map_or_else(|_| config.trim().to_owned(), |value| value.to_string())
-}
-
-fn table(holdings: &Holdings, screen: Screen) -> comfy_table::Table {
-    let mut table = screen.table(&["NODE", "SUBNET", "PUBLIC IP", "BACKEND", "DATA"]);
-    table.add_rows(holdings.leases.iter().map(|held| {
-        let Lease { owner, subnets, announcement, .. } = &held.lease;
-        let reserved = if held.reserved { " (reserved)" } else { "" };
-        [
-            owner.clone(),
-            stacked(subnets.iter().map(|(_, subnet)| subnet)) + reserved,
-            stacked(announcement.public.iter().map(|(_, address)| address)),
-            if announcement.backend.is_empty() { "-".to_owned() } else { announcement.backend.clone() },
-            stacked(announcement.detail.iter().map(|(_, data)| data.as_str())),
-        ]
-    }));
-    table
 }

@@ -2,7 +2,6 @@
 
 use std::io::Write;
 
-use flannel_screen::{Form, write_json};
 use flannel_status::Life;
 use serde::Serialize;
 
@@ -26,11 +25,7 @@ struct Daemon {
 pub fn run(node: &NodeArguments, out: &mut dyn Write) -> anyhow::Result<()> {
     let flanneld = daemon(&node.subnet_file)?;
     let versions = Versions { flannelctl: env!("CARGO_PKG_VERSION"), flanneld };
-    match node.output {
-        Form::Json => write_json(out, &versions)?,
-        Form::Text => out.write_all(text(&versions).as_bytes())?,
-    }
-    Ok(())
+    node.output.write(out, &versions, || text(&versions))
 }
 
 /// A node without a report has no daemon worth a word, which is no failure here.

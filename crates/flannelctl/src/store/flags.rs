@@ -15,6 +15,7 @@ use flannel_plan::family::ByFamily;
 use flannel_plan::lease::Lease;
 
 use super::file::{Held, Holdings};
+use crate::lease;
 
 /// How long a lease of etcd lives, as in Go: whoever runs then has renewed it.
 const DAY: Duration = Duration::from_secs(86_400);
@@ -189,10 +190,8 @@ impl KubernetesFlags {
 
 /// The leases and faults of a snapshot; what is said of a node that is not there is left out.
 fn holdings(snapshot: Snapshot, nobody: Option<&str>) -> Holdings {
-    let is_real = |fault: &String| nobody.is_none_or(|nobody| !fault.contains(nobody));
-    let mut faults: Vec<_> = snapshot.faults.iter().map(ToString::to_string).filter(is_real).collect();
-    let config = snapshot.config.err().map(|fault| fault.to_string());
-    faults.extend(config.filter(|config| !faults.contains(config)));
+    let mut faults = lease::faults(&snapshot);
+    faults.retain(|fault| nobody.is_none_or(|nobody| !fault.contains(nobody)));
     let leases = snapshot.peers.iter().map(|lease| Held { lease: Lease::clone(lease), reserved: false });
     Holdings { config: None, leases: leases.collect(), faults }
 }

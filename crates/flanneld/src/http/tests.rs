@@ -59,6 +59,14 @@ fn findings<const N: usize>(lines: [&str; N]) -> Vec<Finding> {
     lines.map(Finding::unlisted).into()
 }
 
+fn ready_with(notes: Vec<Finding>) -> Readiness {
+    Readiness { ready: true, reasons: Vec::new(), notes }
+}
+
+fn unready(reasons: Vec<Finding>) -> Readiness {
+    Readiness { ready: false, reasons, notes: Vec::new() }
+}
+
 fn owned<const N: usize>(lines: [&str; N]) -> Vec<String> {
     lines.map(str::to_owned).into()
 }
@@ -93,13 +101,13 @@ fn readyz_says_in_its_first_line_what_go_says_and_why_in_the_next() {
     let health = Arc::<Health>::default();
     let address = start(LIMITS, Arc::clone(&health));
     let cases = [
-        (Readiness::of_ready(vec![]), (200, "flanneld is ready")),
+        (ready_with(vec![]), (200, "flanneld is ready")),
         (
-            Readiness::of_unready(findings(["no lease yet", "link flannel.1:\nno vxlan"])),
+            unready(findings(["no lease yet", "link flannel.1:\nno vxlan"])),
             (503, "flanneld is not ready yet\nno lease yet\nlink flannel.1: no vxlan\n"),
         ),
         (
-            Readiness::of_ready(findings(["peer 10.244.7.0/24: its address is ours"])),
+            ready_with(findings(["peer 10.244.7.0/24: its address is ours"])),
             (200, "flanneld is ready\npeer 10.244.7.0/24: its address is ours\n"),
         ),
     ];
@@ -134,9 +142,9 @@ fn metrics_tell_whether_the_node_is_ready() {
         (status, lines)
     };
     assert_eq!(ready(), (200, owned(["flannel_ready 0"])));
-    health.set_readiness(Readiness::of_ready(vec![]));
+    health.set_readiness(ready_with(vec![]));
     assert_eq!(ready(), (200, owned(["flannel_ready 1"])));
-    health.set_readiness(Readiness::of_unready(vec![]));
+    health.set_readiness(unready(vec![]));
     assert_eq!(ready(), (200, owned(["flannel_ready 0"])));
 }
 

@@ -130,7 +130,7 @@ fn only_the_node_itself_is_told_which_interfaces_it_has() {
         let list = "no network interface can carry the pod network: --iface=eth9: the host has no interface of \
                     this name (the host has lo up 127.0.0.1/8; eth0 up 10.9.0.1/16); name an interface";
         let findings = vec![none.finding(), Finding::unlisted("no lease yet")];
-        health.set_readiness(Readiness::of_unready(findings));
+        health.set_readiness(unready(findings));
         let port = start_at("0.0.0.0:0".parse().unwrap(), LIMITS, health).port();
         let address: SocketAddr = format!("{NODE}:{port}").parse().unwrap();
         let first = "flanneld is not ready yet";
