@@ -5,56 +5,9 @@
 
 use crate::family::Family;
 use crate::finding::{Code, Finding};
-use crate::link_name::LinkName;
 use crate::observation::{Observation, Scope};
 use crate::ownership::owned_links;
 use crate::state::{Key, Link, LinkKind, Vxlan};
-
-/// A device of somebody else that a device of ours cannot be made beside.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InTheWay {
-    pub wanted: LinkName,
-    /// Theirs.
-    pub by: LinkName,
-    pub over: Contested,
-}
-
-/// What only one of two devices can have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Contested {
-    /// The name, which a device of this kind has.
-    Name(Box<str>),
-    /// The VNI and the UDP port.
-    Vni(u32, u16),
-    /// The UDP port, which theirs uses with (or without) the group policy extension.
-    Port { port: u16, gbp: bool },
-}
-
-impl InTheWay {
-    /// The same to be told.
-    pub fn finding(&self) -> Finding {
-        let Self { wanted, by, over } = self;
-        let (cause, remedy) = match over {
-            Contested::Name(kind) => (
-                format!("the {kind} {by} is not ours"),
-                format!("remove it with `ip link del {by}`, or choose another VNI"),
-            ),
-            Contested::Vni(vni, port) => (
-                format!("{by} has VNI {vni} on UDP port {port}"),
-                format!("remove it with `ip link del {by}`, or choose another VNI or Port"),
-            ),
-            Contested::Port { port, gbp } => {
-                let with = if *gbp { "with" } else { "without" };
-                (
-                    format!("{by} uses UDP port {port} {with} the group policy extension (GBP)"),
-                    format!("set GBP as {by} has it, or choose another Port"),
-                )
-            }
-        };
-        let text = format!("{wanted} cannot be made");
-        Finding::new(Code::DeviceInTheWay, Key::Link(*wanted), text).because(cause).or_do(remedy)
-    }
-}
 
 /// A device of somebody else that has the name of one of ours.
 pub fn name_taken(link: &Link) -> Finding {
@@ -63,28 +16,40 @@ pub fn name_taken(link: &Link) -> Finding {
     Finding::new(Code::DeviceInTheWay, Key::Link(link.name), text).with_parts(None, Some(remedy))
 }
 
-/// The first device of somebody else that stands in the way.
-pub fn in_the_way(wanted: &[Link], scope: &Scope, observation: &Observation) -> Option<InTheWay> {
+/// The first device of somebody else that a device of ours cannot be made beside.
+pub fn in_the_way(wanted: &[Link], scope: &Scope, observation: &Observation) -> Option<Finding> {
     let ours = owned_links(scope, observation);
     let theirs = || observation.links.iter().map(|fact| &fact.link).filter(|link| !ours.contains(&link.name));
     wanted.iter().find_map(|want| theirs().find_map(|other| contest(want, other)))
 }
 
-fn contest(want: &Link, other: &Link) -> Option<InTheWay> {
-    let over = match &want.kind {
-        _ if want.name == other.name => Contested::Name(other.kind.name().into()),
+fn contest(want: &Link, other: &Link) -> Option<Finding> {
+    let by = other.name;
+    let (cause, remedy) = match &want.kind {
+        _ if want.name == by => (
+            format!("the {} {by} is not ours", other.kind.name()),
+            format!("remove it with `ip link del {by}`, or choose another VNI"),
+        ),
         LinkKind::Vxlan(vxlan) => contest_of_vxlan(vxlan, other)?,
         LinkKind::Other(_) => return None,
     };
-    Some(InTheWay { wanted: want.name, by: other.name, over })
+    let finding =
+        Finding::new(Code::DeviceInTheWay, Key::Link(want.name), format!("{} cannot be made", want.name));
+    Some(finding.because(cause).or_do(remedy))
 }
 
-fn contest_of_vxlan(want: &Vxlan, other: &Link) -> Option<Contested> {
+/// What only one of two devices can have, and the way out.
+fn contest_of_vxlan(want: &Vxlan, other: &Link) -> Option<(String, String)> {
     let theirs = other.kind.vxlan().filter(|theirs| is_same_socket(want, theirs))?;
-    match want.gbp == theirs.gbp {
-        true => (want.vni == theirs.vni).then_some(Contested::Vni(want.vni, want.port)),
-        false => other.up.then_some(Contested::Port { port: want.port, gbp: theirs.gbp }),
+    let (by, port) = (other.name, want.port);
+    if want.gbp == theirs.gbp {
+        let cause = format!("{by} has VNI {} on UDP port {port}", want.vni);
+        let remedy = format!("remove it with `ip link del {by}`, or choose another VNI or Port");
+        return (want.vni == theirs.vni).then_some((cause, remedy));
     }
+    let with = if theirs.gbp { "with" } else { "without" };
+    let cause = format!("{by} uses UDP port {port} {with} the group policy extension (GBP)");
+    other.up.then(|| (cause, format!("set GBP as {by} has it, or choose another Port")))
 }
 
 /// The devices whose making may fail for a reason that no observation shows: the kernel lacks the kind, or a program has
@@ -151,7 +116,7 @@ mod tests {
     }
 
     fn said(want: Link, there: &[Link]) -> Option<String> {
-        in_the_way(&[want], &scope(), &observe(there)).map(|device| device.finding().text)
+        in_the_way(&[want], &scope(), &observe(there)).map(|finding| finding.text)
     }
 
     #[test]

@@ -36,22 +36,17 @@ pub struct Kept<'a, Of> {
     pub newcomers: &'a [Newcomer],
 }
 
-/// What is read.
+/// What is read: the same.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct Recalled<Of> {
     pub format: u32,
     pub of: Of,
-    /// Of which cluster and node it is, by the store's own word.
     pub origin: Option<Arc<str>>,
-    /// How new it is, by the store's own word.
     pub version: Option<Arc<str>>,
     pub config: NetworkConfig,
     pub own: Arc<Lease>,
-    /// The addresses that the store gives this node.
     pub public: ByFamily<IpAddr>,
-    /// The leases of all other nodes.
     pub peers: LeaseList,
-    /// Those of them that were not followed.
     #[serde(default)]
     pub newcomers: Vec<Newcomer>,
 }

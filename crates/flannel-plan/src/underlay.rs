@@ -8,7 +8,6 @@ mod request;
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
@@ -81,7 +80,8 @@ pub struct Choice {
 const NONE_WILL_DO: &str = "no network interface can carry the pod network";
 
 /// No device will do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{NONE_WILL_DO}: {} (the host has {})", cause(.refused), .present.join("; "))]
 pub struct NoUnderlay {
     pub refused: Vec<RejectedCandidate>,
     /// Every device of the host with its addresses.
@@ -90,26 +90,13 @@ pub struct NoUnderlay {
 }
 
 /// A candidate that will not do.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{candidate}: {reason}")]
 pub struct RejectedCandidate {
     /// What was asked for, and the device that it led to if it did.
     pub candidate: String,
     pub reason: String,
 }
-
-impl fmt::Display for RejectedCandidate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.candidate, self.reason)
-    }
-}
-
-impl fmt::Display for NoUnderlay {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{NONE_WILL_DO}: {} (the host has {})", self.cause(), self.present.join("; "))
-    }
-}
-
-impl std::error::Error for NoUnderlay {}
 
 impl NoUnderlay {
     /// The same to be told. Those who are not on the node must not know which interfaces it has.
@@ -123,14 +110,14 @@ impl NoUnderlay {
     }
 
     fn told(&self, code: Code, more: String) -> Finding {
-        let finding = Finding::new(code, "interface", format!("{NONE_WILL_DO}: {}{more}", self.cause()));
-        finding.with_parts(Some(self.cause()), None).or_do(&self.hint).told_outside_as(NONE_WILL_DO)
+        let cause = cause(&self.refused);
+        let finding = Finding::new(code, "interface", format!("{NONE_WILL_DO}: {cause}{more}"));
+        finding.with_parts(Some(cause), None).or_do(&self.hint).told_outside_as(NONE_WILL_DO)
     }
+}
 
-    fn cause(&self) -> String {
-        let refused: Vec<String> = self.refused.iter().map(RejectedCandidate::to_string).collect();
-        refused.join("; ")
-    }
+fn cause(refused: &[RejectedCandidate]) -> String {
+    refused.iter().map(RejectedCandidate::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// All that the choice depends on.

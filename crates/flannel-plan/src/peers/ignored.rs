@@ -20,110 +20,83 @@ pub struct IgnoredLease {
 }
 
 /// Why a lease is not followed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Why {
+    #[error("{}", spoken(.0))]
     OtherBackend(String),
-    /// Its subnet is not part of the pod network.
+    #[error("{0} is outside of the pod network")]
     OutsideNetwork(IpNet),
-    /// Its subnet overlaps this node's own.
+    #[error("{0} overlaps this node's own subnet")]
     OverlapsOurs(IpNet),
-    /// Its subnet overlaps that of another peer, which was here first.
+    #[error("{0} overlaps the lease of {owner}, which was here first", owner = quoted(.1))]
     OverlapsPeer(IpNet, String),
-    /// Its subnet takes packets from a network that this host is connected to.
+    #[error("it takes packets from {0}, which {1} is connected to")]
     Connected(IpNet, LinkName),
-    /// Its subnet covers an address without which this host is cut off: its own, or its router's.
+    /// The address is this host's own, or its router's.
+    #[error("it covers {0}, which this host needs to reach anybody")]
     CoversHost(IpAddr),
-    /// Its public address is this node's own.
+    #[error("public address {0} is this node's own")]
     OurPublicAddress(IpAddr),
-    /// Its public address cannot be a node's.
+    #[error("public address {0} cannot be a node's")]
     BadPublicAddress(IpAddr),
-    /// Its public address stands for a whole network that this host is connected to, not for a node of it.
+    #[error("public address {0} is no host's: it stands for {1}")]
     NoHostAddress(IpAddr, IpNet),
-    /// Its public address is one of pods: packets to it would go into the tunnel that leads there.
+    /// Packets to it would go into the tunnel that leads there.
+    #[error("public address {0} lies inside the pod network")]
     PublicAddressInNetwork(IpAddr),
-    /// Its public address lies inside its own subnet: packets to it would go round in circles.
+    /// Packets to it would go round in circles.
+    #[error("public address {0} lies inside its own subnet")]
     PublicAddressInSubnet(IpAddr),
-    /// Its MAC is this node's own.
+    #[error("hardware address {0} is this node's own")]
     OurMac(Mac),
-    /// Its MAC is that of another peer, which was here first.
+    #[error("hardware address {0} is that of {owner}, which was here first", owner = quoted(.1))]
     PeersMac(Mac, String),
-    /// What its backend says cannot be used.
+    #[error("its backend data cannot be used: {}", quoted(.0))]
     BadDetail(String),
-    /// It has nothing that this node could use.
+    #[error("it has no subnet and address of a family that this node speaks")]
     NoFamily,
-    /// It is not on this segment, and the backend cannot reach further.
+    #[error("{0} is not on this segment, and host-gw reaches no further")]
     NotOnLink(IpAddr),
+}
+
+fn spoken(backend: &str) -> String {
+    if backend.is_empty() {
+        "it names no backend".to_owned()
+    } else {
+        format!("it speaks {}", quoted(backend))
+    }
 }
 
 impl Why {
     /// Which finding it is.
     pub fn code(&self) -> Code {
-        match self {
-            Self::OtherBackend(_) => Code::OtherBackend,
-            Self::OutsideNetwork(_) => Code::OutsideNetwork,
-            Self::OverlapsOurs(_) | Self::OverlapsPeer(..) => Code::LeaseOverlaps,
-            Self::Connected(..) | Self::CoversHost(_) => Code::Overlap,
-            Self::OurPublicAddress(_) => Code::SamePublicAddress,
-            Self::BadPublicAddress(_)
-            | Self::NoHostAddress(..)
-            | Self::PublicAddressInNetwork(_)
-            | Self::PublicAddressInSubnet(_) => Code::BadPublicAddress,
-            Self::OurMac(_) | Self::PeersMac(..) => Code::SameMac,
-            Self::BadDetail(_) | Self::NoFamily => Code::LeaseUnusable,
-            Self::NotOnLink(_) => Code::NotOnLink,
-        }
+        self.code_and_label().0
     }
 
     /// The word for it in metrics.
     pub fn label(&self) -> &'static str {
-        match self {
-            Self::OtherBackend(_) => "other_backend",
-            Self::OutsideNetwork(_) => "outside_network",
-            Self::OverlapsOurs(_) => "overlaps_ours",
-            Self::OverlapsPeer(..) => "overlaps_peer",
-            Self::Connected(..) => "connected_network",
-            Self::CoversHost(_) => "covers_host",
-            Self::OurPublicAddress(_) => "our_public_address",
-            Self::BadPublicAddress(_) | Self::NoHostAddress(..) => "bad_public_address",
-            Self::PublicAddressInNetwork(_) => "public_address_in_network",
-            Self::PublicAddressInSubnet(_) => "public_address_in_subnet",
-            Self::OurMac(_) => "our_mac",
-            Self::PeersMac(..) => "peers_mac",
-            Self::BadDetail(_) => "bad_detail",
-            Self::NoFamily => "no_family",
-            Self::NotOnLink(_) => "not_on_link",
-        }
+        self.code_and_label().1
     }
-}
 
-impl fmt::Display for Why {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn code_and_label(&self) -> (Code, &'static str) {
         match self {
-            Self::OtherBackend(name) if name.is_empty() => write!(f, "it names no backend"),
-            Self::OtherBackend(name) => write!(f, "it speaks {}", quoted(name)),
-            Self::OutsideNetwork(net) => write!(f, "{net} is outside of the pod network"),
-            Self::OverlapsOurs(net) => write!(f, "{net} overlaps this node's own subnet"),
-            Self::OverlapsPeer(net, owner) => {
-                write!(f, "{net} overlaps the lease of {}, which was here first", quoted(owner))
+            Self::OtherBackend(_) => (Code::OtherBackend, "other_backend"),
+            Self::OutsideNetwork(_) => (Code::OutsideNetwork, "outside_network"),
+            Self::OverlapsOurs(_) => (Code::LeaseOverlaps, "overlaps_ours"),
+            Self::OverlapsPeer(..) => (Code::LeaseOverlaps, "overlaps_peer"),
+            Self::Connected(..) => (Code::Overlap, "connected_network"),
+            Self::CoversHost(_) => (Code::Overlap, "covers_host"),
+            Self::OurPublicAddress(_) => (Code::SamePublicAddress, "our_public_address"),
+            Self::BadPublicAddress(_) | Self::NoHostAddress(..) => {
+                (Code::BadPublicAddress, "bad_public_address")
             }
-            Self::Connected(net, link) => {
-                write!(f, "it takes packets from {net}, which {link} is connected to")
-            }
-            Self::CoversHost(ip) => write!(f, "it covers {ip}, which this host needs to reach anybody"),
-            Self::OurPublicAddress(ip) => write!(f, "public address {ip} is this node's own"),
-            Self::BadPublicAddress(ip) => write!(f, "public address {ip} cannot be a node's"),
-            Self::NoHostAddress(ip, net) => {
-                write!(f, "public address {ip} is no host's: it stands for {net}")
-            }
-            Self::PublicAddressInNetwork(ip) => write!(f, "public address {ip} lies inside the pod network"),
-            Self::PublicAddressInSubnet(ip) => write!(f, "public address {ip} lies inside its own subnet"),
-            Self::OurMac(mac) => write!(f, "hardware address {mac} is this node's own"),
-            Self::PeersMac(mac, owner) => {
-                write!(f, "hardware address {mac} is that of {}, which was here first", quoted(owner))
-            }
-            Self::BadDetail(what) => write!(f, "its backend data cannot be used: {}", quoted(what)),
-            Self::NoFamily => write!(f, "it has no subnet and address of a family that this node speaks"),
-            Self::NotOnLink(ip) => write!(f, "{ip} is not on this segment, and host-gw reaches no further"),
+            Self::PublicAddressInNetwork(_) => (Code::BadPublicAddress, "public_address_in_network"),
+            Self::PublicAddressInSubnet(_) => (Code::BadPublicAddress, "public_address_in_subnet"),
+            Self::OurMac(_) => (Code::SameMac, "our_mac"),
+            Self::PeersMac(..) => (Code::SameMac, "peers_mac"),
+            Self::BadDetail(_) => (Code::LeaseUnusable, "bad_detail"),
+            Self::NoFamily => (Code::LeaseUnusable, "no_family"),
+            Self::NotOnLink(_) => (Code::NotOnLink, "not_on_link"),
         }
     }
 }

@@ -170,8 +170,8 @@ impl<K: Kernel> Daemon<K> {
         let (announcement, identity) = self.announce(&heir, snapshot, &choice.underlay, &seen.observation)?;
         let devices = backend::devices(&told.config, &self.parts.node, &choice.underlay, &identity);
         let devices: Vec<_> = devices.v4.into_iter().chain(devices.v6).collect();
-        if let Some(device) = in_the_way(&devices, &scope, &seen.observation) {
-            return Err(Held::because(device.finding()));
+        if let Some(why) = in_the_way(&devices, &scope, &seen.observation) {
+            return Err(Held::because(why));
         }
         let untried = untried(&devices, &scope, &seen.observation);
         if let Some(why) = self.trial.failure(&untried, &mut self.parts.kernel, now) {
