@@ -6,8 +6,6 @@ use std::fmt;
 pub mod code {
     /// The version is not one that we speak.
     pub const INCOMPATIBLE_VERSION: u32 = 1;
-    /// A key or value that we do not have.
-    pub const UNSUPPORTED_FIELD: u32 = 2;
     /// The container does not exist; nothing is to be cleaned up.
     pub const UNKNOWN_CONTAINER: u32 = 3;
     /// A CNI_ variable is missing or wrong.
@@ -24,8 +22,6 @@ pub mod code {
     pub const TRY_AGAIN_LATER: u32 = 11;
     /// STATUS: no container can be added now.
     pub const NOT_AVAILABLE: u32 = 50;
-    /// STATUS: no container can be added, and those that are there may be cut off.
-    pub const LIMITED_CONNECTIVITY: u32 = 51;
     /// Everything else.
     pub const INTERNAL: u32 = 999;
 }

@@ -11,7 +11,6 @@ mod garbage;
 mod list;
 mod load;
 mod network;
-mod probe;
 mod result;
 mod task;
 

@@ -177,7 +177,7 @@ impl Runtime<'_> {
         Ok((container, converted?))
     }
 
-    pub(super) fn find(&self, plugin: &Plugin) -> Result<PathBuf, CniError> {
+    fn find(&self, plugin: &Plugin) -> Result<PathBuf, CniError> {
         exec::find(&*self.exec, &plugin.program, &self.path)
     }
 
@@ -207,7 +207,7 @@ fn del_has_result(network: &Network) -> bool {
 }
 
 /// Names the plugin and the command in what the plugin said.
-pub(super) fn failed(plugin: &Plugin, command: Command) -> impl FnOnce(CniError) -> RuntimeError {
+fn failed(plugin: &Plugin, command: Command) -> impl FnOnce(CniError) -> RuntimeError {
     move |source| {
         let mut name = format!("type={:?}", plugin.program);
         if !plugin.name.is_empty() {

@@ -301,29 +301,3 @@ fn check_without_a_record_asks_all_the_same_and_a_broken_one_is_an_error() {
         format!("network \"net\": {}: expected ident at line 1 column 2", stage.record_file().display())
     );
 }
-
-#[test]
-fn a_network_is_valid_if_its_plugins_are_there_and_speak_its_version() {
-    let stage = Stage::new(&["new", "old", "ancient"]);
-    stage.on("new", "VERSION", r#"echo '{"cniVersion":"1.1.0","supportedVersions":["0.2.0","1.0.0"]}'"#);
-    stage.on("old", "VERSION", r#"echo '{"cniVersion":"0.2.0"}'"#);
-    stage.on("ancient", "VERSION", r#"echo '{"code":4,"msg":"unknown CNI_COMMAND: VERSION"}'; exit 1"#);
-    let of = |version: &str, plugins: &[&str]| {
-        stage.runtime().validate(&network(version, plugins)).map_err(|why| why.to_string())
-    };
-    assert_eq!(of("0.2.0", &["new", "old"]), Ok(Default::default()));
-    assert_eq!(of("", &["old", "ancient"]), Ok(Default::default()));
-    let refused = |plugin: &str| {
-        format!(
-            "plugin type={plugin:?} failed (version): plugin {plugin} does not support config version \"1.0.0\""
-        )
-    };
-    assert_eq!(of("1.0.0", &["new", "old", "ancient"]), Err([refused("old"), refused("ancient")].join("\n")));
-    assert_eq!(
-        stage.calls()[0],
-        ("VERSION new [] [dummy] [dummy] []".to_owned(), json!({"cniVersion": "1.1.0"}))
-    );
-    let able = list(json!({"cniVersion": "1.0.0", "name": "net",
-        "plugins": [{"type": "new", "capabilities": {"b": true, "a": true, "c": false}}]}));
-    assert_eq!(stage.runtime().validate(&able).unwrap().into_iter().collect::<String>(), "ab");
-}
