@@ -56,20 +56,9 @@ pub fn del(request: &Request) -> Result<(), CniError> {
     if let (Some(saved), Some(record), Ok(subnet_file)) = (saved, &record, config::subnet_file(request))
         && record.may_be_older_than(subnet_file)
     {
-        leave_old_gateway(subnet_file, saved, &|| records.all_but(Some(record)));
+        old_gateway::leave(subnet_file, saved, &|| records.all_but(Some(record)));
     }
     records.forget(request, record.as_ref())
-}
-
-/// Takes away the gateway of a pod that is gone, if the node has another subnet by now and no other pod uses it.
-fn leave_old_gateway(
-    subnet_file: &str,
-    gone: &Map<String, Value>,
-    others: &dyn Fn() -> Vec<Map<String, Value>>,
-) {
-    if let Ok(today) = subnet::load(subnet_file) {
-        old_gateway::leave(gone, &today, others);
-    }
 }
 
 /// Nothing is lost by asking the delegate: it takes away what is there. But a container that could never have
@@ -120,7 +109,7 @@ pub fn gc(request: &Request) -> Result<(), CniError> {
     let before = records.all_but(None);
     let swept = records.sweep(&request.network, &valid);
     let subnet_file = config::subnet_file(request)?;
-    before.iter().for_each(|gone| leave_old_gateway(subnet_file, gone, &|| records.all_but(None)));
+    before.iter().for_each(|gone| old_gateway::leave(subnet_file, gone, &|| records.all_but(None)));
     freed.and(swept)
 }
 

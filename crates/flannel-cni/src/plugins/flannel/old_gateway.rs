@@ -10,7 +10,7 @@ use flannel_plan::subnet_env::SubnetEnv;
 use ipnet::IpNet;
 use serde_json::{Map, Value};
 
-use super::kind;
+use super::{kind, subnet};
 use crate::json::Object;
 use crate::plugins::bridge;
 
@@ -19,11 +19,12 @@ use crate::plugins::bridge;
 ///
 /// What fails keeps no pod from being deleted: flanneld names the address that is left.
 pub(super) fn leave(
+    subnet_file: &str,
     gone: &Map<String, Value>,
-    today: &SubnetEnv,
     others: &dyn Fn() -> Vec<Map<String, Value>>,
 ) {
-    let old = old_subnets(gone, today);
+    let Ok(today) = subnet::load(subnet_file) else { return };
+    let old = old_subnets(gone, &today);
     // Hardly ever is there one: the others are not read for nothing.
     if old.is_empty() || kind(gone) != "bridge" {
         return;

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use flannel_kernel::child;
 use flannel_plan::family::Family;
-use flannel_plan::rules::{Is, Match, SCTP, Side, TCP, UDP};
+use flannel_plan::rules::{Is, Match, Side};
 use ipnet::IpNet;
 
+use super::config::Transport;
 use crate::error::CniError;
 
 /// How long `nft` may take.
@@ -34,53 +35,45 @@ pub(super) fn read(family: Family, words: &[String]) -> Conditions {
     }
 }
 
-fn matches<'a>(family: Family, mut words: &'a [&'a str]) -> Option<Vec<Match>> {
+fn matches(family: Family, mut words: &[&str]) -> Option<Vec<Match>> {
     let mut matches = Vec::new();
     while !words.is_empty() {
-        let (it, rest) = one(family, words, &mut matches)?;
-        matches.push(it);
+        let (key, rest) = match words {
+            ["meta", key @ ("iifname" | "oifname"), rest @ ..] => (["meta", key], rest),
+            [key @ ("iifname" | "oifname"), rest @ ..] => (["meta", key], rest),
+            [of, field, rest @ ..] => ([*of, *field], rest),
+            _ => return None,
+        };
+        let (is, value, rest) = match rest {
+            ["!=", value, rest @ ..] => (Is::Different, value, rest),
+            ["==", value, rest @ ..] | [value, rest @ ..] => (Is::Equal, value, rest),
+            [] => return None,
+        };
+        read_one(family, key, (is, value), &mut matches)?;
         words = rest;
     }
     Some(matches)
 }
 
-fn one<'a>(family: Family, words: &'a [&'a str], before: &mut Vec<Match>) -> Option<(Match, &'a [&'a str])> {
-    let own = match family {
-        Family::V4 => "ip",
-        Family::V6 => "ip6",
+fn read_one(family: Family, key: [&str; 2], (is, value): (Is, &str), matches: &mut Vec<Match>) -> Option<()> {
+    let it = match (family, key) {
+        (Family::V4, ["ip", "saddr"]) | (Family::V6, ["ip6", "saddr"]) => {
+            address(family, Side::Source, is, value)?
+        }
+        (Family::V4, ["ip", "daddr"]) | (Family::V6, ["ip6", "daddr"]) => {
+            address(family, Side::Destination, is, value)?
+        }
+        (_, ["meta", "iifname"]) => Match::InLink(is, device(value)?),
+        (_, ["meta", "oifname"]) => Match::OutLink(is, device(value)?),
+        (_, [transport, "dport"]) => {
+            let transport = Transport::ALL.into_iter().find(|known| known.name == transport)?;
+            matches.push(Match::Protocol(Is::Equal, transport.protocol));
+            Match::DestinationPort(is, value.parse().ok()?)
+        }
+        _ => return None,
     };
-    match words {
-        ["meta", rest @ ..] if matches!(rest.first(), Some(&("iifname" | "oifname"))) => {
-            one(family, rest, before)
-        }
-        [of, side @ ("saddr" | "daddr"), rest @ ..] if *of == own => {
-            let side = if *side == "saddr" { Side::Source } else { Side::Destination };
-            value(rest, |is, text| address(family, side, is, text))
-        }
-        ["iifname", rest @ ..] => value(rest, |is, text| Some(Match::InLink(is, device(text)?))),
-        ["oifname", rest @ ..] => value(rest, |is, text| Some(Match::OutLink(is, device(text)?))),
-        [transport @ ("tcp" | "udp" | "sctp"), "dport", rest @ ..] => {
-            let protocol = match *transport {
-                "tcp" => TCP,
-                "udp" => UDP,
-                _ => SCTP,
-            };
-            before.push(Match::Protocol(Is::Equal, protocol));
-            value(rest, |is, text| Some(Match::DestinationPort(is, text.parse().ok()?)))
-        }
-        _ => None,
-    }
-}
-
-fn value<'a>(
-    words: &'a [&'a str],
-    read: impl Fn(Is, &str) -> Option<Match>,
-) -> Option<(Match, &'a [&'a str])> {
-    match words {
-        ["!=", text, rest @ ..] => Some((read(Is::Different, text)?, rest)),
-        ["==", text, rest @ ..] | [text, rest @ ..] => Some((read(Is::Equal, text)?, rest)),
-        [] => None,
-    }
+    matches.push(it);
+    Some(())
 }
 
 fn address(family: Family, side: Side, is: Is, text: &str) -> Option<Match> {
@@ -120,6 +113,8 @@ pub(super) fn run_nft(script: &str) -> Result<(), CniError> {
 
 #[cfg(test)]
 mod tests {
+    use flannel_plan::rules::TCP;
+
     use super::*;
 
     fn read_text(text: &str) -> Conditions {
