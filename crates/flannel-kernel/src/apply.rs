@@ -161,7 +161,7 @@ impl<'a> Applying<'a> {
                 Some(name) if self.presence(name).map_err(because)? == Presence::Exchanged => {
                     Err(ApplyError::exchanged(change, name))
                 }
-                _ => sysctl::write(sysctl).map_err(because),
+                _ => sysctl::set(&sysctl.path, &sysctl.value).map_err(because),
             },
             (Item::File(file), Change::Remove(_)) => file::remove(file).map_err(because),
             (Item::File(file), _) => file::write(file).map_err(because),

@@ -1,8 +1,6 @@
 //! Who is behind an address (ARP and ND), and where frames for a hardware address go (the FDB of vxlan devices):
 //! dump, create, remove. The kernel keeps both in messages of one form.
 
-use std::net::IpAddr;
-
 use flannel_plan::link_name::LinkName;
 use flannel_plan::mac::Mac;
 use flannel_plan::state::{FdbEntry, Neighbour};
@@ -11,7 +9,7 @@ use crate::abi::{
     AF_BRIDGE, AF_UNSPEC, NDA_DST, NDA_IFINDEX, NDA_LLADDR, NDA_PORT, NDA_PROTOCOL, NDA_VNI, NLM_F_CREATE,
     NLM_F_REPLACE, NTF_EXT_LEARNED, NTF_SELF, NUD_PERMANENT, RTM_DELNEIGH, RTM_GETNEIGH, RTM_NEWNEIGH,
 };
-use crate::netlink::{Attributes, NetlinkError, Outbox, Received, Socket, family_of, ip, number};
+use crate::netlink::{NetlinkError, Outbox, Received, Socket, family_of, ip, number};
 
 /// A device of ours, by number and name.
 pub(crate) type Device = (u32, LinkName);
@@ -76,14 +74,14 @@ pub(crate) fn remove_fdb(outbox: &mut Outbox, entry: &FdbEntry, link: u32) {
     });
 }
 
-/// What a watcher needs of a message about a neighbour or a forwarding entry.
+/// What a message about a neighbour or a forwarding entry says, before its attributes are read.
 pub(crate) struct Mention {
     pub(crate) link: u32,
     pub(crate) fdb: bool,
     pub(crate) permanent: bool,
+    flags: u8,
 }
 
-/// Reads what a watcher needs.
 pub(crate) fn read_mention(message: &Received) -> Option<Mention> {
     let (header, _) = message.split::<12>()?;
     let state = u16::from_ne_bytes([header[8], header[9]]);
@@ -91,6 +89,7 @@ pub(crate) fn read_mention(message: &Received) -> Option<Mention> {
         link: number(&header[4..])?,
         fdb: header[0] == AF_BRIDGE,
         permanent: state & NUD_PERMANENT != 0,
+        flags: header[10],
     })
 }
 
@@ -127,28 +126,24 @@ pub(crate) fn read_neighbour(message: &Received, (link, name): Device) -> Option
 }
 
 pub(crate) fn read_fdb(message: &Received, (link, name): Device) -> Option<FdbEntry> {
-    let (header, attributes) = message.split::<12>()?;
-    let flags = header[10];
+    let mention = read_mention(message)?;
     // An entry without SELF is one of the bridge that the device is a port of.
-    if header[0] != AF_BRIDGE || number(&header[4..])? != link || flags & NTF_SELF == 0 {
+    if mention.link != link || !mention.fdb || mention.flags & NTF_SELF == 0 {
         return None;
     }
-    let (mac, destination) = read_fdb_way(attributes);
-    Some(FdbEntry { link: name, mac: mac?, destination, marked: flags & NTF_EXT_LEARNED != 0 })
-}
-
-/// Where an entry leads to; one with a port, network number or device of its own leads to no plain place.
-fn read_fdb_way(attributes: Attributes) -> (Option<Mac>, Option<IpAddr>) {
+    let (_, attributes) = message.split::<12>()?;
     let (mut mac, mut destination, mut odd) = (None, None, false);
     for (kind, value) in attributes {
         match kind {
             NDA_LLADDR => mac = value.try_into().ok().map(Mac),
             NDA_DST => destination = ip(value),
+            // With a port, network number or device of its own it leads to no plain place.
             NDA_PORT | NDA_VNI | NDA_IFINDEX => odd = true,
             _ => {}
         }
     }
-    (mac, if odd { None } else { destination })
+    let (destination, marked) = (destination.filter(|_| !odd), mention.flags & NTF_EXT_LEARNED != 0);
+    Some(FdbEntry { link: name, mac: mac?, destination, marked })
 }
 
 /// An entry with several destinations is told once for each, one after the other.

@@ -15,11 +15,6 @@ pub(crate) fn read(path: &str) -> Option<Sysctl> {
     Some(Sysctl { path: path.into(), value: text.trim().into() })
 }
 
-/// Sets a setting.
-pub(crate) fn write(sysctl: &Sysctl) -> Result<(), NetlinkError> {
-    set(&sysctl.path, &sysctl.value)
-}
-
 /// Gives the setting at a path below `/proc/sys` a value.
 pub fn set(path: &str, value: &str) -> Result<(), NetlinkError> {
     let mut file = OpenOptions::new().write(true).open(file(path)?)?;
