@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use flannel_lab::{Flanneld, Lab, LabOptions, Store, Topology, unique_name};
+use flannel_lab::{Flanneld, Lab, LabOptions, Store, Topology, unique_name, wait_for};
 
 use crate::cluster::{Cluster, Eye, LIMIT};
 use crate::figure::Figure;
@@ -184,5 +184,5 @@ fn wait_healthy(lab: &Lab) -> anyhow::Result<()> {
     let node = lab.nodes().first().context("the lab has no node")?;
     let subnet_file = node.path("/run/flannel/subnet.env");
     let observation = || subnet_file.exists().then_some(()).ok_or_else(|| node.log());
-    Ok(lab.wait_for("Go's flanneld", LIMIT, observation)?)
+    Ok(wait_for("Go's flanneld", LIMIT, observation)?)
 }

@@ -11,7 +11,7 @@ use crate::lab::Lab;
 use crate::node::Node;
 use crate::store::Store;
 use crate::topology::NodeSpec;
-use crate::{LabError, Result, Signal, http};
+use crate::{LabError, Result, Signal};
 
 /// The name under which a server runs it.
 const SERVICE: &str = "etcd";
@@ -128,7 +128,7 @@ impl<'a> Etcd<'a> {
     /// Waits until a member serves.
     pub fn wait_healthy(&self, member: &Node) -> Result<()> {
         let service = member.service(SERVICE);
-        self.lab.wait_for(&format!("etcd on {}", member.name()), START_LIMIT, || {
+        self.lab.interrupt.wait_for(&format!("etcd on {}", member.name()), START_LIMIT, || {
             Self::health(member).map_err(|why| format!("{why}\n{}", service.last_words()))
         })
     }
@@ -145,7 +145,7 @@ impl<'a> Etcd<'a> {
 
     /// The member that leads, as those who serve say.
     pub fn leader(&self) -> Result<&'a Node> {
-        self.lab.wait_for("a leader of etcd", START_LIMIT, || {
+        self.lab.interrupt.wait_for("a leader of etcd", START_LIMIT, || {
             let leads = |member: &&Node| {
                 let status = self.call_at(member, "/v3/maintenance/status", &json!({})).unwrap_or_default();
                 let leader = status["leader"].as_str();
@@ -169,14 +169,10 @@ impl<'a> Etcd<'a> {
 
     /// Asks one member, from its own server.
     pub fn call_at(&self, member: &Node, path: &str, body: &Value) -> Result<Value> {
-        let to = format!("http://127.0.0.1:{CLIENT_PORT}{path}");
-        let no_answer =
-            |why: String| LabError::NoAnswer { from: member.name().to_owned(), to: to.clone(), why };
         let (token, body) = (self.token.as_deref(), body.to_string());
-        let said = member.inside(|| http::post(CLIENT_PORT, path, token, &body))?;
-        let (code, said) = said.map_err(|why| no_answer(why.to_string()))?;
-        let answer: Value = serde_json::from_str(&said).map_err(|_| no_answer(said.clone()))?;
-        if code == 200 { Ok(answer) } else { Err(no_answer(said)) }
+        let (code, said) = member.http_post(CLIENT_PORT, path, token, &body)?;
+        let answer = serde_json::from_str(&said).ok().filter(|_| code == 200);
+        answer.ok_or_else(|| member.no_answer(format!("http://127.0.0.1:{CLIENT_PORT}{path}"), said))
     }
 
     /// Sets a key that lives for ever.
@@ -186,15 +182,12 @@ impl<'a> Etcd<'a> {
 
     /// Sets a key that lives for ever, by one member.
     pub fn put_at(&self, member: &Node, key: &str, value: &str) -> Result<()> {
-        let body = json!({"key": STANDARD.encode(key), "value": STANDARD.encode(value)});
-        self.call_at(member, "/v3/kv/put", &body).map(drop)
+        self.call_at(member, "/v3/kv/put", &key_value(key, value, 0)).map(drop)
     }
 
     /// Sets a key that lives as long as a lease.
     pub fn put_with_lease(&self, key: &str, value: &str, lease: i64) -> Result<()> {
-        let body =
-            json!({"key": STANDARD.encode(key), "value": STANDARD.encode(value), "lease": lease.to_string()});
-        self.call("/v3/kv/put", &body).map(drop)
+        self.call("/v3/kv/put", &key_value(key, value, lease)).map(drop)
     }
 
     /// Deletes a key; gives whether it was there.
@@ -253,6 +246,10 @@ impl<'a> Etcd<'a> {
 /// The gateway writes 64-bit numbers as text.
 fn number(value: &Value) -> i64 {
     value.as_str().and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+fn key_value(key: &str, value: &str, lease: i64) -> Value {
+    json!({"key": STANDARD.encode(key), "value": STANDARD.encode(value), "lease": lease.to_string()})
 }
 
 fn entry(found: &Value) -> Entry {

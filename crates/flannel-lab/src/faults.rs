@@ -146,11 +146,6 @@ impl Broken<'_> {
         &self.command
     }
 
-    /// The kind of fault.
-    pub fn fault(&self) -> Fault {
-        self.fault
-    }
-
     /// Waits until all that flannel keeps in the node's kernel is as it was; gives the time since it was broken.
     pub fn wait_repaired(&self, limit: Duration) -> Result<Duration> {
         let what = format!("{} to repair its {}", self.node.name(), self.fault);

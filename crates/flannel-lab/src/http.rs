@@ -4,20 +4,41 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use crate::machine::Machine;
+use crate::{LabError, Result};
+
 /// An answer that takes longer than this is none.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Asks 127.0.0.1 in the network of the calling thread; gives the status code and the body.
-pub(crate) fn get(port: u16, path: &str) -> io::Result<(u16, String)> {
-    ask(port, &format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n"))
-}
+impl Machine {
+    /// Asks a program on the machine's 127.0.0.1; gives the status code and the body.
+    pub fn http_get(&self, port: u16, path: &str) -> Result<(u16, String)> {
+        self.http(port, path, &format!("GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n"))
+    }
 
-/// Sends a JSON text to 127.0.0.1 in the network of the calling thread, with a token where one is needed; gives the
-/// status code and the body.
-pub(crate) fn post(port: u16, path: &str, token: Option<&str>, body: &str) -> io::Result<(u16, String)> {
-    let token = token.map(|token| format!("Authorization: {token}\r\n")).unwrap_or_default();
-    let head = format!("Host: localhost\r\nContent-Type: application/json\r\n{token}");
-    ask(port, &format!("POST {path} HTTP/1.0\r\n{head}Content-Length: {}\r\n\r\n{body}", body.len()))
+    /// Sends it a JSON text, with a token where one is needed.
+    pub(crate) fn http_post(
+        &self,
+        port: u16,
+        path: &str,
+        token: Option<&str>,
+        body: &str,
+    ) -> Result<(u16, String)> {
+        let token = token.map(|token| format!("Authorization: {token}\r\n")).unwrap_or_default();
+        let head = format!("Host: localhost\r\nContent-Type: application/json\r\n{token}");
+        let length = body.len();
+        let text = format!("POST {path} HTTP/1.0\r\n{head}Content-Length: {length}\r\n\r\n{body}");
+        self.http(port, path, &text)
+    }
+
+    fn http(&self, port: u16, path: &str, question: &str) -> Result<(u16, String)> {
+        let answer = self.inside(|| ask(port, question))?;
+        answer.map_err(|why| self.no_answer(format!("http://127.0.0.1:{port}{path}"), why))
+    }
+
+    pub(crate) fn no_answer(&self, to: impl ToString, why: impl ToString) -> LabError {
+        LabError::NoAnswer { from: self.name().to_owned(), to: to.to_string(), why: why.to_string() }
+    }
 }
 
 fn ask(port: u16, question: &str) -> io::Result<(u16, String)> {

@@ -157,20 +157,24 @@ impl<'a> Kubernetes<'a> {
     /// Waits until the API server serves.
     pub fn wait_served(&self) -> Result<()> {
         let service = self.server.service(API_SERVER);
-        self.lab.wait_for("the API server", START_LIMIT, || match self.request("GET", "/readyz", None) {
-            Ok((200, _)) => Ok(()),
-            Ok((code, body)) => Err(format!("{code} {body}\n{}", service.last_words())),
-            Err(why) => Err(format!("{why}\n{}", service.last_words())),
+        self.lab.interrupt.wait_for("the API server", START_LIMIT, || {
+            match self.request("GET", "/readyz", None) {
+                Ok((200, _)) => Ok(()),
+                Ok((code, body)) => Err(format!("{code} {body}\n{}", service.last_words())),
+                Err(why) => Err(format!("{why}\n{}", service.last_words())),
+            }
         })
     }
 
     /// Waits until the controller has given a node its pod subnet.
     pub fn wait_pod_subnet(&self, node: &str) -> Result<()> {
         let log = || self.server.service(CONTROLLERS).last_words();
-        self.lab.wait_for(&format!("the pod subnet of {node}"), START_LIMIT, || match self.node(node) {
-            Ok(found) if found["spec"]["podCIDR"].is_string() => Ok(()),
-            Ok(_) => Err(log()),
-            Err(why) => Err(why.to_string()),
+        self.lab.interrupt.wait_for(&format!("the pod subnet of {node}"), START_LIMIT, || {
+            match self.node(node) {
+                Ok(found) if found["spec"]["podCIDR"].is_string() => Ok(()),
+                Ok(_) => Err(log()),
+                Err(why) => Err(why.to_string()),
+            }
         })
     }
 

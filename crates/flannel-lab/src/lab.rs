@@ -39,7 +39,7 @@ pub struct Lab {
     /// What the lease store runs on; none for a folder.
     servers: Vec<Node>,
     others: Vec<Arc<Machine>>,
-    interrupt: Interrupt,
+    pub(crate) interrupt: Interrupt,
     /// Present while the lab's life is bound to this value's.
     owner: Option<Owner>,
 }
@@ -185,16 +185,6 @@ impl Lab {
         on.map(Node::pods).collect::<Result<Vec<_>>>().map(|pods| pods.into_iter().flatten().collect())
     }
 
-    /// Waits for a condition with a limit; an interrupt ends it.
-    pub fn wait_for<T>(
-        &self,
-        what: &str,
-        limit: Duration,
-        observation: impl FnMut() -> std::result::Result<T, String>,
-    ) -> Result<T> {
-        self.interrupt.wait_for(what, limit, observation)
-    }
-
     fn no_machine(&self, name: &str, known: String) -> LabError {
         LabError::failed(format!("lab {} has no {name}", self.name), format!("it has {known}"))
     }
@@ -262,12 +252,9 @@ impl Lab {
 
     /// PID 1 of each machine, by one look at all processes.
     fn find_pids(&self) {
-        let firsts: Vec<_> =
-            processes_of(&self.name).into_iter().filter(|found| found.inner_pid == Some(1)).collect();
-        for machine in self.machines() {
-            let first = firsts.iter().find(|found| found.machine == machine.name());
-            machine.set_pid(first.map(|found| found.pid));
-        }
+        let mut firsts = processes_of(&self.name);
+        firsts.retain(|found| found.inner_pid == Some(1));
+        self.machines().for_each(|machine| machine.find_pid(&firsts));
     }
 
     fn wire(&self) -> Result<()> {

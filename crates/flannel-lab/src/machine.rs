@@ -16,7 +16,7 @@ use std::thread;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::process::{self, MARK};
+use crate::process::{self, LabProcess, MARK};
 use crate::program::{self, make_folder};
 use crate::{LabError, Result};
 
@@ -100,8 +100,10 @@ impl Machine {
         Some(self.pid.load(Ordering::SeqCst)).filter(|pid| *pid != 0)
     }
 
-    pub(crate) fn set_pid(&self, pid: Option<u32>) {
-        self.pid.store(pid.unwrap_or(0), Ordering::SeqCst);
+    /// Looks for its PID 1 among the processes of the lab.
+    pub(crate) fn find_pid(&self, processes: &[LabProcess]) {
+        let is_first = |found: &&LabProcess| found.machine == self.name && found.inner_pid == Some(1);
+        self.pid.store(processes.iter().find(is_first).map_or(0, |found| found.pid), Ordering::SeqCst);
     }
 
     pub(crate) fn require_pid(&self) -> Result<u32> {
@@ -282,7 +284,7 @@ impl Machine {
     pub(crate) fn cut_power(&self) -> Result<()> {
         process::kill_all(&self.lab, Some(&self.name))?;
         self.bury();
-        self.set_pid(None);
+        self.find_pid(&[]);
         Ok(())
     }
 

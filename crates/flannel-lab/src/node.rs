@@ -10,7 +10,7 @@ use crate::machine::Machine;
 use crate::topology::{NodeSpec, Rack};
 use crate::wait::Interrupt;
 use crate::wiring::CARD;
-use crate::{LabError, Result, http, process, wiring};
+use crate::{Result, process, wiring};
 
 /// A node of a running lab: a [`Machine`], and more.
 #[derive(Debug)]
@@ -82,13 +82,6 @@ impl Node {
         self.run_in_network("bridge", words)
     }
 
-    /// Asks a program on the node's 127.0.0.1; gives the status code and the body.
-    pub fn http_get(&self, port: u16, path: &str) -> Result<(u16, String)> {
-        let answer = self.inside(|| http::get(port, path))?;
-        let to = format!("http://127.0.0.1:{port}{path}");
-        answer.map_err(|why| LabError::NoAnswer { from: self.name().to_owned(), to, why: why.to_string() })
-    }
-
     /// Pings an address of the underlay from the node; gives the time it took.
     pub fn ping(&self, to: IpAddr) -> Result<std::time::Duration> {
         self.require_pid()?;
@@ -108,20 +101,14 @@ impl Node {
     pub fn power_on(&self) -> Result<()> {
         self.begin_boot()?;
         self.finish_boot()?;
-        let pid = self.find_pid()?;
-        self.set_pid(Some(pid));
+        let what = format!("the first process of {}", self.name());
+        let pid = self.daemon.interrupt.wait_for(&what, BOOT_LIMIT, || {
+            self.find_pid(&process::processes_of(self.lab()));
+            self.pid().ok_or_else(|| "it is not seen".to_owned())
+        })?;
         self.switch.ip_batch(&wiring::cable_lines(&self.spec, pid))?;
         self.wire()?;
         self.switch.wait_carrier(self.name())
-    }
-
-    fn find_pid(&self) -> Result<u32> {
-        let is_first =
-            |process: &process::LabProcess| process.machine == self.name() && process.inner_pid == Some(1);
-        self.daemon.interrupt.wait_for(&format!("the first process of {}", self.name()), BOOT_LIMIT, || {
-            let first = process::processes_of(self.lab()).into_iter().find(is_first);
-            first.map(|process| process.pid).ok_or_else(|| "it is not seen".to_owned())
-        })
     }
 
     /// Gives the card its addresses and routes.

@@ -1,6 +1,6 @@
 //! Takes one Ethernet frame apart, through a vxlan tunnel if it is in one. Bytes in, layers out; nothing else.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use flannel_plan::mac::Mac;
 
@@ -75,13 +75,14 @@ pub fn decode(frame: &[u8]) -> Result<Vec<Layer>, TooShort> {
     let (mut rest, mut next, mut layers) = (frame, Next::Ethernet, Vec::new());
     while !rest.is_empty() {
         let (layer, after) = match next {
-            Next::Ethernet => ethernet(rest),
-            Next::Ip => ip(rest),
-            Next::Udp => udp(rest),
-            Next::Vxlan => vxlan(rest),
-            Next::Icmp => Ok((echo(rest), Next::Other)),
-            Next::Other => Ok((Layer::Other { bytes: rest.len() }, Next::Other)),
-        }?;
+            Next::Ethernet => ethernet(rest).ok_or(TooShort("Ethernet"))?,
+            Next::Ip if rest[0] >> 4 == 4 => ipv4(rest).ok_or(TooShort("IPv4"))?,
+            Next::Ip => ipv6(rest).ok_or(TooShort("IPv6"))?,
+            Next::Udp => udp(rest).ok_or(TooShort("UDP"))?,
+            Next::Vxlan => vxlan(rest).ok_or(TooShort("vxlan"))?,
+            Next::Icmp => (echo(rest), Next::Other),
+            Next::Other => (Layer::Other { bytes: rest.len() }, Next::Other),
+        };
         let is_last = matches!(layer, Layer::Echo { .. });
         rest = rest.get(layer.size()..).unwrap_or_default();
         next = after;
@@ -93,38 +94,25 @@ pub fn decode(frame: &[u8]) -> Result<Vec<Layer>, TooShort> {
     Ok(layers)
 }
 
-fn ethernet(bytes: &[u8]) -> Result<(Layer, Next), TooShort> {
-    let short = TooShort("Ethernet");
-    let [to, from] = [0, 6].map(|start| array::<6>(bytes, start).map(Mac));
-    let (to, from) = (to.ok_or(short)?, from.ok_or(short)?);
-    let next = match number(bytes, 12).ok_or(short)? {
+fn ethernet(bytes: &[u8]) -> Option<(Layer, Next)> {
+    let (to, from) = (Mac(array(bytes, 0)?), Mac(array(bytes, 6)?));
+    let next = match number(bytes, 12)? {
         0x0800 | 0x86dd => Next::Ip,
         _ => Next::Other,
     };
-    Ok((Layer::Ethernet { from, to }, next))
+    Some((Layer::Ethernet { from, to }, next))
 }
 
-fn ip(bytes: &[u8]) -> Result<(Layer, Next), TooShort> {
-    let version_and_length = bytes.first().copied().unwrap_or_default();
-    if version_and_length >> 4 == 4 {
-        return ipv4(bytes, usize::from(version_and_length & 0x0f) * 4).ok_or(TooShort("IPv4"));
-    }
-    ipv6(bytes).ok_or(TooShort("IPv6"))
-}
-
-fn ipv4(bytes: &[u8], header: usize) -> Option<(Layer, Next)> {
-    bytes.get(..header.max(20))?;
-    let [from, to] =
-        [12, 16].map(|start| array::<4>(bytes, start).map(|octets| IpAddr::V4(Ipv4Addr::from(octets))));
-    let next = after_ip(*bytes.get(9)?, 1);
-    Some((Layer::Ip { from: from?, to: to?, hops: *bytes.get(8)?, header: header.max(20) }, next))
+fn ipv4(bytes: &[u8]) -> Option<(Layer, Next)> {
+    let header = usize::from(bytes.first()? & 0x0f) * 4;
+    let bytes = bytes.get(..header.max(20))?;
+    let (from, to) = (array::<4>(bytes, 12)?.into(), array::<4>(bytes, 16)?.into());
+    Some((Layer::Ip { from, to, hops: bytes[8], header: bytes.len() }, after_ip(bytes[9], 1)))
 }
 
 fn ipv6(bytes: &[u8]) -> Option<(Layer, Next)> {
-    let [from, to] =
-        [8, 24].map(|start| array::<16>(bytes, start).map(|octets| IpAddr::V6(Ipv6Addr::from(octets))));
-    let next = after_ip(*bytes.get(6)?, 58);
-    Some((Layer::Ip { from: from?, to: to?, hops: *bytes.get(7)?, header: 40 }, next))
+    let (from, to) = (array::<16>(bytes, 8)?.into(), array::<16>(bytes, 24)?.into());
+    Some((Layer::Ip { from, to, hops: bytes[7], header: 40 }, after_ip(bytes[6], 58)))
 }
 
 fn after_ip(protocol: u8, icmp: u8) -> Next {
@@ -135,17 +123,15 @@ fn after_ip(protocol: u8, icmp: u8) -> Next {
     }
 }
 
-fn udp(bytes: &[u8]) -> Result<(Layer, Next), TooShort> {
-    let short = TooShort("UDP");
-    bytes.get(..8).ok_or(short)?;
-    let (from, to) = (number(bytes, 0).ok_or(short)?, number(bytes, 2).ok_or(short)?);
+fn udp(bytes: &[u8]) -> Option<(Layer, Next)> {
+    let bytes = bytes.get(..8)?;
+    let (from, to) = (number(bytes, 0)?, number(bytes, 2)?);
     let next = if VXLAN_PORTS.contains(&to) { Next::Vxlan } else { Next::Other };
-    Ok((Layer::Udp { from, to }, next))
+    Some((Layer::Udp { from, to }, next))
 }
 
-fn vxlan(bytes: &[u8]) -> Result<(Layer, Next), TooShort> {
-    let word = array::<4>(bytes, 4).ok_or(TooShort("vxlan"))?;
-    Ok((Layer::Vxlan { vni: u32::from_be_bytes(word) >> 8 }, Next::Ethernet))
+fn vxlan(bytes: &[u8]) -> Option<(Layer, Next)> {
+    Some((Layer::Vxlan { vni: u32::from_be_bytes(array(bytes, 4)?) >> 8 }, Next::Ethernet))
 }
 
 /// ICMP counts pings from 8 and 0, ICMPv6 from 128 and 129; no other message of either has these numbers.

@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde::Serialize;
 
@@ -107,11 +107,10 @@ pub(crate) fn shown(command: &Command) -> String {
 
 /// Runs to the end; what it wrote, or an error with what it complained of.
 pub(crate) fn run(command: &mut Command) -> Result<String> {
-    let output = command.stdin(Stdio::null()).output().map_err(|why| failed(command, &why.to_string()))?;
-    judged(command, &output)
+    run_with_input(command, "")
 }
 
-/// Runs to the end with a text to read.
+/// The same with a text to read.
 pub(crate) fn run_with_input(command: &mut Command, input: &str) -> Result<String> {
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().map_err(|why| failed(command, &why.to_string()))?;
@@ -120,10 +119,6 @@ pub(crate) fn run_with_input(command: &mut Command, input: &str) -> Result<Strin
         let _ = pipe.write_all(input.as_bytes());
     }
     let output = child.wait_with_output().map_err(|why| failed(command, &why.to_string()))?;
-    judged(command, &output)
-}
-
-fn judged(command: &Command, output: &Output) -> Result<String> {
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }

@@ -2,15 +2,11 @@
 //!
 //! Runs on threads of the calling program, with sockets in the server's network.
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
-
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::Result;
 use crate::node::Node;
@@ -41,21 +37,19 @@ impl State {
 impl Relay {
     /// Listens on a server's address and passes on to a port of its 127.0.0.1.
     pub fn start(server: &Node, port: u16, target: u16) -> Result<Self> {
-        let failed = server.enter_error();
         let address = SocketAddr::new(server.v4(), port);
-        let listener = server.inside(|| TcpListener::bind(address))?.map_err(&failed)?;
-        let network = File::open(format!("/proc/{}/ns/net", server.pid().unwrap_or(0))).map_err(&failed)?;
-        let (state, ours) = (Arc::new(State::default()), listener.try_clone().map_err(failed)?);
-        let shared = Arc::clone(&state);
-        let worker = thread::spawn(move || {
-            // What this thread starts is in the server's network, too.
-            if move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).is_ok() {
-                ours.incoming()
-                    .map_while(std::io::Result::ok)
-                    .for_each(|client| pass_on(client, target, &shared));
-            }
+        let started = server.inside(|| {
+            let listener = TcpListener::bind(address)?;
+            let (state, ours) = (Arc::new(State::default()), listener.try_clone()?);
+            let shared = Arc::clone(&state);
+            // A thread, and what it starts, is in the network of the one that starts it.
+            let worker = thread::spawn(move || {
+                let clients = ours.incoming().map_while(std::io::Result::ok);
+                clients.for_each(|client| pass_on(client, target, &shared));
+            });
+            Ok(Self { state, listener, worker: Some(worker) })
         });
-        Ok(Self { state, listener, worker: Some(worker) })
+        started?.map_err(server.enter_error())
     }
 
     /// Cuts every connection; new ones are taken. Gives how many there were.

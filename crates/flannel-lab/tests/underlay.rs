@@ -12,7 +12,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
-use flannel_lab::{Flanneld, Lab, LabError, LabOptions, Topology, lab_processes, unique_name};
+use flannel_lab::{Flanneld, Lab, LabError, LabOptions, Topology, lab_processes, unique_name, wait_for};
 
 fn options(name: &str) -> LabOptions {
     LabOptions { name: unique_name(name), flanneld: Flanneld::NotStarted, ..LabOptions::default() }
@@ -184,7 +184,7 @@ fn a_pulled_cable_cuts_a_node_off_until_it_is_plugged_in() {
     worker1.plug().unwrap();
     // worker2 asked for its neighbour in vain; it asks again only after some seconds.
     let answers = || worker2.ping(worker1.v4()).map_err(|why| why.to_string());
-    lab.wait_for("worker1 to answer", Duration::from_secs(20), answers).unwrap();
+    wait_for("worker1 to answer", Duration::from_secs(20), answers).unwrap();
 }
 
 #[test]

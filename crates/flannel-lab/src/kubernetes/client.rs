@@ -49,8 +49,7 @@ impl Kubernetes<'_> {
     }
 
     fn refused(&self, path: &str, why: &str) -> LabError {
-        let (from, to) = (self.server.name().to_owned(), format!("{}{path}", self.url()));
-        LabError::NoAnswer { from, to, why: why.to_owned() }
+        self.server.no_answer(format!("{}{path}", self.url()), why)
     }
 
     /// An object.

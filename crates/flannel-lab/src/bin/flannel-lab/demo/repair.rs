@@ -51,7 +51,7 @@ pub fn faults(stage: &mut Stage<'_>, lab: &Lab) -> anyhow::Result<()> {
 fn witness(stage: &mut Stage<'_>, lab: &Lab) -> anyhow::Result<()> {
     let worker1 = lab.node("worker1")?;
     let path = worker1.path("/run/flannel/state.json");
-    let repairs = lab.wait_for("flanneld's report of four repairs", LIMIT, || {
+    let repairs = stage.interrupt.wait_for("flanneld's report of four repairs", LIMIT, || {
         let text = fs::read_to_string(&path).map_err(|why| why.to_string())?;
         let report: NodeReport<'_> = serde_json::from_str(&text).map_err(|why| why.to_string())?;
         let count = |kind| {
