@@ -12,32 +12,22 @@ const UDP: u8 = 17;
 /// What a dump is asked to look at: the protocol only.
 const BY_PROTOCOL: u32 = 1 << 3;
 
-/// Why flows could not be forgotten.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot {verb} tracked connections: {why}")]
-pub struct ConntrackError {
-    pub verb: &'static str,
-    pub why: NetlinkError,
-}
-
 /// Forgets all UDP flows, of both families, that were first sent to one of these ports, and says how many.
-pub fn forget_udp(ports: &[u16]) -> Result<usize, ConntrackError> {
+pub fn forget_udp(ports: &[u16]) -> Result<usize, NetlinkError> {
     if ports.is_empty() {
         return Ok(0);
     }
-    let failed = |verb| move |why| ConntrackError { verb, why };
-    let mut socket = netfilter::open().map_err(failed("reach"))?;
+    let mut socket = netfilter::open()?;
     let mut flows = Vec::new();
     for family in [AF_INET, AF_INET6] {
-        let read = |message: &Received| read_flow(message, ports);
-        socket.dump(|| udp_flows(family), &mut flows, read).map_err(failed("list"))?;
+        socket.dump(|| udp_flows(family), &mut flows, |message| read_flow(message, ports))?;
     }
     let mut forgotten = 0;
     for flow in &flows {
         match socket.request(deletion(flow)) {
             Ok(()) => forgotten += 1,
             Err(why) if why.says_absent() => {} // it ended by itself meanwhile
-            Err(why) => return Err(ConntrackError { verb: "delete", why }),
+            Err(why) => return Err(why),
         }
     }
     Ok(forgotten)

@@ -28,6 +28,7 @@ use flannel_plan::state::Item;
 pub use failure::{RuleFailure, RulesError};
 
 use super::iptables::Iptables;
+use super::nft::Nft;
 use native::Native;
 use programs::Programs;
 use translation::Translation;
@@ -61,7 +62,7 @@ impl Rules {
 
     /// The port ID of our netlink socket, which notices carry; none if the kernel has no nftables.
     pub fn port_id(&self) -> Option<u32> {
-        self.native.port_id()
+        self.native.nft.as_ref().ok().map(Nft::port_id)
     }
 
     /// What the kernel's nftables can do; none if the kernel has none.
@@ -108,7 +109,7 @@ impl Rules {
             }
             // In nftables the leftovers of iptables are found without a program, by `native`.
             let legacy = System::IptablesLegacy;
-            if system == legacy || check_legacy && legacy::has_ours(self.native.roles(), family) {
+            if system == legacy || check_legacy && legacy::has_ours(&self.native.roles, family) {
                 self.leftovers.found_some(system);
                 let found = self.observe_by_program(legacy, family);
                 self.add(&mut observation, (legacy, family), found);
@@ -149,7 +150,7 @@ impl Rules {
     /// program is run only for tables of legacy iptables.
     pub fn translation_of(&mut self, family: Family, port: u16) -> Result<Option<PlacedRule>, RulesError> {
         let known = self.translations.entry((family, port)).or_default();
-        known.observe(&mut self.native, (family, port))
+        known.observe(self.native.nft.as_mut().ok(), (family, port))
     }
 
     fn observe_by_program(&mut self, system: System, family: Family) -> Result<Saved, RulesError> {
@@ -204,7 +205,7 @@ impl Rules {
 
     /// How an operator chooses nftables.
     fn to_nftables(&self) -> &'static str {
-        match self.native.roles() {
+        match self.native.roles[..] {
             [Role::MasqAgent(_), ..] => "choose nftables with --nftables",
             _ => "set EnableNFTables in net-conf.json",
         }
@@ -237,7 +238,7 @@ impl Rules {
 
     /// Whether a table is changed by netlink: our own, and leftovers of iptables that were found there.
     fn is_native(&self, id: &TableId) -> bool {
-        id.system == System::Nftables || self.native.has(id)
+        id.system == System::Nftables || self.native.found(id).is_some()
     }
 
     /// Changes tables of iptables: one script for all of them, which the program commits table by table.

@@ -95,23 +95,21 @@ impl Compiler {
 
     fn address(&mut self, side: Side, is: Is, network: &IpNet) {
         let octets = octets(network.network());
-        let prefix = u32::from(network.prefix_len());
-        let whole = prefix.div_ceil(8);
+        let prefix = network.prefix_len();
         // A prefix of whole bytes is compared by loading fewer of them.
-        let length =
-            if prefix % 8 == 0 && prefix > 0 { whole } else { u32::from(network.max_prefix_len()) / 8 };
+        let is_whole = prefix.is_multiple_of(8) && prefix > 0;
+        let length = if is_whole { prefix / 8 } else { network.max_prefix_len() / 8 };
         self.load_address(side, Family::of_net(*network), length);
-        if prefix % 8 != 0 || prefix == 0 {
+        if !is_whole {
             let flip = vec![0; octets.len()];
             self.out.push(Instruction::Bitwise(self::octets(network.netmask()), flip));
         }
-        let end = usize::try_from(length).unwrap_or(octets.len());
-        self.compare(is, &octets[..end]);
+        self.compare(is, &octets[..length.into()]);
     }
 
     fn range(&mut self, side: Side, is: Is, first: IpAddr, last: IpAddr) {
         let family = Family::of(first);
-        self.load_address(side, family, u32::from(family.bits()) / 8);
+        self.load_address(side, family, family.bits() / 8);
         let (first, last) = (octets(first), octets(last));
         match is {
             Is::Equal => {
@@ -128,13 +126,14 @@ impl Compiler {
             TableFamily::Ip6 => Family::V6,
             TableFamily::Ip | TableFamily::Inet | TableFamily::Bridge => Family::V4,
         };
-        self.load_address(side, family, u32::from(family.bits()) / 8);
+        self.load_address(side, family, family.bits() / 8);
         self.out.push(Instruction::Lookup(set.to_owned(), is == Is::Different));
     }
 
-    fn load_address(&mut self, side: Side, family: Family, length: u32) {
+    fn load_address(&mut self, side: Side, family: Family, length: u8) {
         self.ensure_network(family);
-        self.out.push(Instruction::Payload(NFT_PAYLOAD_NETWORK_HEADER, offset(side, family), length));
+        let at = offset(side, family);
+        self.out.push(Instruction::Payload(NFT_PAYLOAD_NETWORK_HEADER, at, length.into()));
     }
 
     /// In a table of several families the family of the packet has to be asked for first.

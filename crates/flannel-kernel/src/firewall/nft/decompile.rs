@@ -17,103 +17,70 @@ use super::object::family_of;
 use crate::firewall::abi::*;
 use crate::netlink::{ip, number as native};
 
-/// One thing that instructions say.
-#[derive(Debug)]
-pub(super) enum Part {
-    /// What a packet must be.
-    Match(Match),
-    /// The mark that it gets.
-    SetMark(SetMark),
-    /// What becomes of it.
-    Action(Action),
-    /// The comment, which iptables writes as a match.
-    Comment(Box<str>),
-}
-
 /// What the list of instructions of a rule in a table of this family says.
 pub(crate) fn decompile(family: TableFamily, list: &[u8]) -> Rule {
     let (instructions, told) = read_list(list);
-    let mut reader = Reader { family, network: None };
-    let mut rule = Rule::new(Vec::with_capacity(told.len()), Action::Nothing);
+    let rule = Rule::new(Vec::with_capacity(told.len()), Action::Nothing);
+    let mut reader = Reader { family, network: None, rule };
     let mut at = 0;
     while let Some((name, data)) = told.get(at) {
-        let (taken, part) = match reader.next(&instructions[at..]) {
-            Some(found) => found,
-            None => (1, Some(read_unknown(family, name, data))),
-        };
-        match part {
-            Some(Part::Match(it)) => rule.matches.push(it),
-            Some(Part::SetMark(mark)) => rule.set_mark = Some(mark),
-            Some(Part::Action(action)) => rule.action = action,
-            Some(Part::Comment(comment)) => {
-                rule.comment = Some(comment);
-                rule.matches.push(Match::Comment);
-            }
-            None => {}
-        }
-        at += taken;
+        at += reader.read(&instructions[at..]).unwrap_or_else(|| {
+            read_unknown(&mut reader.rule, family, name, data);
+            1
+        });
     }
-    rule
+    reader.rule
 }
 
-/// Knows what earlier instructions have made sure of.
+/// Knows what earlier instructions have made sure of, and gathers what all of them say.
 struct Reader {
     family: TableFamily,
     network: Option<Family>,
-}
-
-/// How many instructions were read, and what they say; those that only prepare the next say nothing.
-type Found = (usize, Option<Part>);
-
-fn test(taken: usize, it: Match) -> Option<Found> {
-    Some((taken, Some(Part::Match(it))))
-}
-
-fn act(taken: usize, action: Action) -> Option<Found> {
-    Some((taken, Some(Part::Action(action))))
+    rule: Rule,
 }
 
 impl Reader {
-    fn next(&mut self, rest: &[Instruction]) -> Option<Found> {
+    /// Reads what stands first, and tells how many instructions that took; none if we do not know what it says.
+    fn read(&mut self, rest: &[Instruction]) -> Option<usize> {
         match rest {
             [Meta(key), Compare(operator, value), following @ ..] => {
                 self.meta(*key, is(*operator)?, value, following)
             }
             [Meta(NFT_META_MARK), Bitwise(mask, flip), Compare(operator, value), ..] if zero(flip) => {
                 let is = is(*operator)?;
-                test(3, Match::Mark { is, value: native(value)?, mask: native(mask)? })
+                self.test(3, Match::Mark { is, value: native(value)?, mask: native(mask)? })
             }
             [Meta(NFT_META_MARK), Bitwise(mask, value), MetaSet(NFT_META_MARK), ..] => {
-                let mark = SetMark { value: native(value)?, mask: !native(mask)? };
-                Some((3, Some(Part::SetMark(mark))))
+                self.rule.set_mark = Some(SetMark { value: native(value)?, mask: !native(mask)? });
+                Some(3)
             }
             [Payload(NFT_PAYLOAD_NETWORK_HEADER, offset, length), following @ ..] => {
                 self.network_header(*offset, *length, following)
             }
             [Payload(NFT_PAYLOAD_TRANSPORT_HEADER, 2, 2), Compare(operator, value), ..] => {
-                test(2, Match::DestinationPort(is(*operator)?, port(value)?))
+                self.test(2, Match::DestinationPort(is(*operator)?, port(value)?))
             }
             [Payload(NFT_PAYLOAD_TRANSPORT_HEADER, 8, 8), following @ ..] => self.vxlan(following),
             [Payload(NFT_PAYLOAD_LL_HEADER, 6, 6), Compare(operator, value), ..] => {
-                test(2, Match::EtherSource(is(*operator)?, Mac(value.as_slice().try_into().ok()?)))
+                self.test(2, Match::EtherSource(is(*operator)?, Mac(value.as_slice().try_into().ok()?)))
             }
             [DestinationType, Compare(operator, value), ..] if native(value) == Some(RTN_LOCAL) => {
-                test(2, Match::DestinationLocal(is(*operator)?))
+                self.test(2, Match::DestinationLocal(is(*operator)?))
             }
             [Random(of), ToNetworkOrder, Compare(NFT_CMP_LT, part), ..] => {
-                test(3, Match::Chance { part: u32::from_be_bytes(*part.first_chunk()?), of: *of })
+                self.test(3, Match::Chance { part: u32::from_be_bytes(*part.first_chunk()?), of: *of })
             }
-            [Load(NFT_REG_1, port), following @ ..] if port.len() == 2 => masquerade_to(port, following),
-            [Load(NFT_REG_1, address), following @ ..] => dnat(ip(address)?, following),
-            [Instruction::Counter, ..] => test(1, Match::Counter),
-            [NoTrack, ..] => act(1, Action::Untrack),
-            [Masquerade(flags, None), ..] => act(1, Action::masquerade(source_ports(*flags)?)),
-            [Verdict(code, chain), ..] => act(1, verdict(*code, chain.as_deref())?),
+            [Load(NFT_REG_1, port), following @ ..] if port.len() == 2 => self.masquerade_to(port, following),
+            [Load(NFT_REG_1, address), following @ ..] => self.dnat(ip(address)?, following),
+            [Instruction::Counter, ..] => self.test(1, Match::Counter),
+            [NoTrack, ..] => self.act(1, Action::Untrack),
+            [Masquerade(flags, None), ..] => self.act(1, Action::masquerade(source_ports(*flags)?)),
+            [Verdict(code, chain), ..] => self.act(1, verdict(*code, chain.as_deref())?),
             _ => None,
         }
     }
 
-    fn meta(&mut self, key: u32, is: Is, value: &[u8], following: &[Instruction]) -> Option<Found> {
+    fn meta(&mut self, key: u32, is: Is, value: &[u8], following: &[Instruction]) -> Option<usize> {
         let certain = is == Is::Equal;
         let prepares = certain && matches!(following, [Payload(NFT_PAYLOAD_NETWORK_HEADER, ..), ..]);
         let it = match key {
@@ -125,15 +92,18 @@ impl Reader {
             NFT_META_NFPROTO => {
                 let family = family_of(*value.first()?)?;
                 self.network = certain.then_some(family);
-                return Some((2, (!prepares).then_some(Part::Match(Match::Family(is, family)))));
+                if prepares {
+                    return Some(2);
+                }
+                Match::Family(is, family)
             }
             NFT_META_PROTOCOL if prepares => {
                 self.network = Family::BOTH.into_iter().find(|it| ether_type(*it) == value);
-                return self.network.map(|_| (2, None));
+                return self.network.map(|_| 2);
             }
             _ => return None,
         };
-        test(2, it)
+        self.test(2, it)
     }
 
     /// The family that the network header of a packet has by now.
@@ -145,12 +115,12 @@ impl Reader {
         }
     }
 
-    fn network_header(&self, at: u32, length: u32, following: &[Instruction]) -> Option<Found> {
+    fn network_header(&mut self, at: u32, length: u32, following: &[Instruction]) -> Option<usize> {
         let family = self.network()?;
         if (family, at, length) == (Family::V4, 9, 1) {
             // `ip protocol`: how iptables said `-p` before it said `meta l4proto`.
             let [Compare(operator, value), ..] = following else { return None };
-            return test(2, Match::Protocol(is(*operator)?, *value.first()?));
+            return self.test(2, Match::Protocol(is(*operator)?, *value.first()?));
         }
         let side = [Side::Source, Side::Destination].into_iter().find(|side| offset(*side, family) == at)?;
         let size = usize::from(family.bits()) / 8;
@@ -158,36 +128,68 @@ impl Reader {
         match following {
             [Bitwise(mask, flip), Compare(operator, value), ..] if length == size && zero(flip) => {
                 let network = IpNet::with_netmask(ip(value)?, ip(mask)?).ok()?;
-                test(3, address(side, is(*operator)?, network))
+                self.test(3, address(side, is(*operator)?, network))
             }
             [Compare(NFT_CMP_GTE, first), Compare(NFT_CMP_LTE, last), ..] if length == size => {
-                test(3, Match::Range(side, Is::Equal, ip(first)?, ip(last)?))
+                self.test(3, Match::Range(side, Is::Equal, ip(first)?, ip(last)?))
             }
             [Range(NFT_RANGE_NEQ, first, last), ..] if length == size => {
-                test(2, Match::Range(side, Is::Different, ip(first)?, ip(last)?))
+                self.test(2, Match::Range(side, Is::Different, ip(first)?, ip(last)?))
             }
             [Lookup(set, inverted), ..] if length == size => {
                 let is = if *inverted { Is::Different } else { Is::Equal };
-                test(2, Match::Set(side, is, set.as_str().into()))
+                self.test(2, Match::Set(side, is, set.as_str().into()))
             }
             [Compare(operator, value), ..] => {
                 let mut octets = value.clone();
                 octets.resize(size, 0);
                 let network = IpNet::new(ip(&octets)?, u8::try_from(length * 8).ok()?).ok()?;
-                test(2, address(side, is(*operator)?, network))
+                self.test(2, address(side, is(*operator)?, network))
             }
             _ => None,
         }
     }
 
     /// The number of the network that a packet of vxlan has to carry.
-    fn vxlan(&self, following: &[Instruction]) -> Option<Found> {
+    fn vxlan(&mut self, following: &[Instruction]) -> Option<usize> {
         let [Bitwise(mask, flip), Compare(NFT_CMP_EQ, value), ..] = following else { return None };
         let [.., high, middle, low, _] = *value.first_chunk::<8>()?;
         let vni = u32::from_be_bytes([0, high, middle, low]);
         let plain = *mask == VXLAN_MASK && zero(flip) && *value == vxlan_header(vni);
         let family = self.network()?;
-        plain.then_some((3, Some(Part::Match(Match::Vxlan(family, vni)))))
+        if plain { self.test(3, Match::Vxlan(family, vni)) } else { None }
+    }
+
+    fn dnat(&mut self, address: IpAddr, following: &[Instruction]) -> Option<usize> {
+        match following {
+            [Load(NFT_REG_2, value), Dnat { port: true, .. }, ..] => {
+                self.act(3, Action::Dnat(address, Some(port(value)?)))
+            }
+            [Dnat { port: false, .. }, ..] => self.act(2, Action::Dnat(address, None)),
+            _ => None,
+        }
+    }
+
+    /// The ports that masquerade may choose.
+    fn masquerade_to(&mut self, value: &[u8], following: &[Instruction]) -> Option<usize> {
+        let first = port(value)?;
+        let (taken, last, flags) = match following {
+            [Masquerade(flags, Some(NFT_REG_1)), ..] => (2, first, *flags),
+            [Load(NFT_REG_2, value), Masquerade(flags, Some(NFT_REG_2)), ..] => (3, port(value)?, *flags),
+            _ => return None,
+        };
+        let source_ports = source_ports(flags & !NF_NAT_RANGE_PROTO_SPECIFIED)?;
+        self.act(taken, Action::Masquerade(source_ports, Some(PortRange { first, last })))
+    }
+
+    fn test(&mut self, taken: usize, it: Match) -> Option<usize> {
+        self.rule.matches.push(it);
+        Some(taken)
+    }
+
+    fn act(&mut self, taken: usize, action: Action) -> Option<usize> {
+        self.rule.action = action;
+        Some(taken)
     }
 }
 
@@ -196,28 +198,6 @@ fn address(side: Side, is: Is, network: IpNet) -> Match {
         Side::Source => Match::Source(is, network),
         Side::Destination => Match::Destination(is, network),
     }
-}
-
-fn dnat(address: IpAddr, following: &[Instruction]) -> Option<Found> {
-    match following {
-        [Load(NFT_REG_2, value), Dnat { port: true, .. }, ..] => {
-            act(3, Action::Dnat(address, Some(port(value)?)))
-        }
-        [Dnat { port: false, .. }, ..] => act(2, Action::Dnat(address, None)),
-        _ => None,
-    }
-}
-
-/// The ports that masquerade may choose.
-fn masquerade_to(value: &[u8], following: &[Instruction]) -> Option<Found> {
-    let first = port(value)?;
-    let (taken, last, flags) = match following {
-        [Masquerade(flags, Some(NFT_REG_1)), ..] => (2, first, *flags),
-        [Load(NFT_REG_2, value), Masquerade(flags, Some(NFT_REG_2)), ..] => (3, port(value)?, *flags),
-        _ => return None,
-    };
-    let source_ports = source_ports(flags & !NF_NAT_RANGE_PROTO_SPECIFIED)?;
-    act(taken, Action::Masquerade(source_ports, Some(PortRange { first, last })))
 }
 
 fn port(value: &[u8]) -> Option<u16> {

@@ -3,60 +3,50 @@
 use std::net::IpAddr;
 
 use flannel_plan::family::Family;
-use flannel_plan::rules::{Action, Expression, Is, Match, SetMark};
+use flannel_plan::rules::{Action, Expression, Is, Match, Rule, SetMark};
 
 use super::TableFamily;
-use super::decompile::Part;
 use crate::firewall::abi::*;
 use crate::firewall::netfilter::text;
 use crate::netlink::{Attributes, ip, number};
 
-/// What an instruction says that is not of nftables itself, or not known.
-pub(super) fn read_unknown(family: TableFamily, name: &str, data: &[u8]) -> Part {
+/// Reads an instruction that is not of nftables itself, or not known.
+pub(super) fn read_unknown(rule: &mut Rule, family: TableFamily, name: &str, data: &[u8]) {
     let attribute = |kind| Attributes(data).get(kind).filter(|_| ["match", "target"].contains(&name));
     let extension = attribute(NFTA_EXTENSION_NAME).map(text).zip(attribute(NFTA_EXTENSION_INFO));
-    let known = extension.as_ref().and_then(|(label, info)| known(family, label, info));
+    if extension.as_ref().and_then(|(label, info)| read_known(rule, family, label, info)).is_some() {
+        return;
+    }
     let label = extension.map_or(name.into(), |(label, _)| label.into());
-    known.unwrap_or_else(|| unknown(Expression { label, name: name.into(), data: data.into() }))
-}
-
-fn known(family: TableFamily, label: &str, info: &[u8]) -> Option<Part> {
-    match label {
-        "comment" => Some(Part::Comment(text(info).into())),
-        "udp" | "tcp" => port(label, info).map(Part::Match),
-        "mark" => {
-            let [value, mask, not] = numbers(info)?;
-            let is = if not.to_ne_bytes()[0] == 0 { Is::Equal } else { Is::Different };
-            Some(Part::Match(Match::Mark { is, value, mask }))
-        }
-        "addrtype" => local(info).map(Part::Match),
-        "MARK" => {
-            let [value, mask] = numbers(info)?;
-            Some(Part::SetMark(SetMark { value, mask }))
-        }
-        "MASQUERADE" | "SNAT" | "NETMAP" => Some(Part::Action(Action::OtherSource(label.into()))),
-        "DNAT" => dnat(family, info).map(Part::Action),
-        _ => None,
-    }
-}
-
-fn unknown(it: Expression) -> Part {
-    match &*it.name {
-        "masq" | "nat" => Part::Action(Action::OtherSource(it.name)),
+    let it = Expression { label, name: name.into(), data: data.into() };
+    match name {
+        "masq" | "nat" => rule.action = Action::OtherSource(name.into()),
         "target" | "reject" | "redir" | "queue" | "fwd" | "dup" | "tproxy" | "synproxy" => {
-            Part::Action(Action::Expression(it))
+            rule.action = Action::Expression(it);
         }
-        _ => Part::Match(Match::Expression(it)),
+        _ => rule.matches.push(Match::Expression(it)),
     }
 }
 
-/// The numbers that a struct begins with.
-fn numbers<const N: usize>(info: &[u8]) -> Option<[u32; N]> {
-    let mut numbers = [0; N];
-    for (at, place) in numbers.iter_mut().enumerate() {
-        *place = number(info.get(4 * at..4 * at + 4)?)?;
+fn read_known(rule: &mut Rule, family: TableFamily, label: &str, info: &[u8]) -> Option<()> {
+    let at = |offset: usize| number(info.get(offset..)?);
+    match label {
+        "comment" => {
+            rule.comment = Some(text(info).into());
+            rule.matches.push(Match::Comment);
+        }
+        "udp" | "tcp" => rule.matches.push(port(label, info)?),
+        "mark" => {
+            let is = if *info.get(8)? == 0 { Is::Equal } else { Is::Different };
+            rule.matches.push(Match::Mark { is, value: at(0)?, mask: at(4)? });
+        }
+        "addrtype" => rule.matches.push(local(info)?),
+        "MARK" => rule.set_mark = Some(SetMark { value: at(0)?, mask: at(4)? }),
+        "MASQUERADE" | "SNAT" | "NETMAP" => rule.action = Action::OtherSource(label.into()),
+        "DNAT" => rule.action = dnat(family, info)?,
+        _ => return None,
     }
-    Some(numbers)
+    Some(())
 }
 
 /// `struct xt_udp` and the beginning of `struct xt_tcp`: the ports that packets come from, those that they go to, and,

@@ -8,26 +8,22 @@ use flannel_plan::rules::chain::{ChainType, Hook};
 use crate::firewall::abi::{NFPROTO_BRIDGE, NFPROTO_INET, NFPROTO_IPV4, NFPROTO_IPV6};
 
 /// The packets that a table of nftables is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub enum TableFamily {
     /// IPv4.
-    Ip,
+    Ip = NFPROTO_IPV4,
     /// IPv6.
-    Ip6,
+    Ip6 = NFPROTO_IPV6,
     /// Both.
-    Inet,
+    Inet = NFPROTO_INET,
     /// Frames that pass through a bridge.
-    Bridge,
+    Bridge = NFPROTO_BRIDGE,
 }
 
 impl TableFamily {
     pub(super) fn number(self) -> u8 {
-        match self {
-            Self::Ip => NFPROTO_IPV4,
-            Self::Ip6 => NFPROTO_IPV6,
-            Self::Inet => NFPROTO_INET,
-            Self::Bridge => NFPROTO_BRIDGE,
-        }
+        self as u8
     }
 }
 
@@ -41,7 +37,7 @@ impl From<Family> for TableFamily {
 }
 
 /// A table: its family and its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Table {
     pub family: TableFamily,
     pub name: &'static str,

@@ -22,9 +22,9 @@ const TRIAL: Table = Table { family: TableFamily::Ip, name: "flannel-trial" };
 
 pub(super) struct Native {
     /// The way to nftables, or why there is none.
-    nft: Result<Nft, NftError>,
+    pub(super) nft: Result<Nft, NftError>,
     /// What the chains are for that concern us.
-    roles: Vec<Role>,
+    pub(super) roles: Vec<Role>,
     /// Where rules are kept, said by whoever looked last.
     system: System,
     last: Option<Last>,
@@ -42,15 +42,6 @@ impl Native {
         // Without nftables in the kernel the socket opens, and only the first question fails.
         let nft = Nft::open().and_then(|mut nft| nft.generation().map(|_| nft));
         Self { nft, roles, system: System::Nftables, last: None }
-    }
-
-    pub(super) fn port_id(&self) -> Option<u32> {
-        self.nft.as_ref().ok().map(Nft::port_id)
-    }
-
-    /// What the chains are for that concern us.
-    pub(super) fn roles(&self) -> &[Role] {
-        &self.roles
     }
 
     /// What the kernel's nftables can do: tried, and taken back; none if there is none. Where we may not even ask,
@@ -99,22 +90,13 @@ impl Native {
         Ok(&self.last.insert(last).tables)
     }
 
-    /// The kernel's count of changes now.
-    pub(super) fn count(&mut self) -> Option<u32> {
-        self.nft()?.generation().ok()
-    }
-
     /// The kernel's count of changes at the last look.
     pub(super) fn generation(&self) -> Option<u32> {
         self.last.as_ref().map(|last| last.generation)
     }
 
-    /// Whether the last look found this table here.
-    pub(super) fn has(&self, id: &TableId) -> bool {
-        self.found(id).is_some()
-    }
-
-    fn found(&self, id: &TableId) -> Option<&FoundTable> {
+    /// A table that the last look found here.
+    pub(super) fn found(&self, id: &TableId) -> Option<&FoundTable> {
         self.last.as_ref()?.tables.iter().find(|table| table.id == *id)
     }
 
@@ -132,11 +114,6 @@ impl Native {
             tables.extend(found.into_iter().filter(|table| !is_told(&table.id.name)));
         }
         Ok(tables)
-    }
-
-    /// The way to nftables; none if there is no way.
-    pub(super) fn nft(&mut self) -> Option<&mut Nft> {
-        self.nft.as_mut().ok()
     }
 
     /// The fingerprints of our chains in the tables of iptables, and of the rules that lead to them.
@@ -162,8 +139,9 @@ impl Native {
         let mut outcome = Ok(());
         for _ in 0..MOST_TRIES {
             self.observe(self.system)?;
-            let steps = self.transaction(scope, id, want);
-            let generation = self.last.as_ref().map(|last| last.generation);
+            let mut steps = Transaction::default();
+            steps.extend(self.table_of(id), edits(scope, want, self.found(id)));
+            let generation = self.generation();
             let nft = self.nft.as_mut().map_err(|why| why.clone())?;
             outcome = nft.commit_at(&steps, generation).map_err(RulesError::from);
             match &outcome {
@@ -178,12 +156,6 @@ impl Native {
     fn table_of(&self, id: &TableId) -> Table {
         let names = self.roles.iter().map(|role| role.table(id.system, id.family));
         Table::of(id.family, names.into_iter().find(|name| **name == *id.name).unwrap_or_default())
-    }
-
-    fn transaction(&self, scope: &RuleScope, id: &TableId, want: Wanted) -> Transaction {
-        let mut transaction = Transaction::default();
-        transaction.extend(self.table_of(id), edits(scope, want, self.found(id)));
-        transaction
     }
 }
 

@@ -64,7 +64,7 @@ impl Programs {
         let (saved, at) = match self.last.take().filter(|last| last.holds(&fingerprints)) {
             Some(last) => (last.saved, last.at),
             None if fingerprints.iter().all(Option::is_none) => (Saved::default(), Instant::now()),
-            None => (self.save_ours(native.roles())?, Instant::now()),
+            None => (self.save_ours(&native.roles)?, Instant::now()),
         };
         self.last = Some(Last { generation, fingerprints, saved: saved.clone(), at });
         Ok(saved)

@@ -8,7 +8,6 @@ use flannel_plan::rules::explain::PlacedRule;
 use flannel_plan::rules::translated::{Search, translation_of};
 use flannel_plan::rules::{System, TableId};
 
-use super::native::Native;
 use super::{RulesError, all_legacy, legacy};
 use crate::firewall::nft::{Nft, NftError, TableFamily};
 
@@ -27,13 +26,13 @@ impl Translation {
     /// The rule that translates a port now; always the same one is asked for.
     pub(super) fn observe(
         &mut self,
-        native: &mut Native,
+        mut nft: Option<&mut Nft>,
         (family, port): (Family, u16),
     ) -> Result<Option<PlacedRule>, RulesError> {
         // What changes between the count and the reading is seen at the next look: the count is the older one.
-        let generation = native.count();
+        let generation = nft.as_mut().and_then(|nft| nft.generation().ok());
         if self.generation != generation || generation.is_none() {
-            let found = native.nft().map(|nft| in_nftables(nft, family, port)).transpose()?;
+            let found = nft.map(|nft| in_nftables(nft, family, port)).transpose()?;
             (self.generation, self.native) = (generation, found.flatten());
         }
         let fingerprints = legacy::fingerprints(family).map_err(RulesError::Legacy)?;
