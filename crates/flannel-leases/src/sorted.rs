@@ -34,7 +34,6 @@ impl Sorted {
         self.leases.retain(|lease| keep(lease));
     }
 
-    /// All of them.
     pub(crate) fn to_vec(&self) -> Vec<Arc<Lease>> {
         self.leases.clone()
     }

@@ -21,10 +21,15 @@ pub(super) fn key(file_name: &str) -> Option<&str> {
     file_name.strip_suffix(ENDING).filter(|key| !key.starts_with('.'))
 }
 
-// Every value as it was written, so that backend data stays the same to the byte.
+/// What a file holds, of which all but the first two are what Go flannel writes. Every value of those is as it was
+/// written, so that backend data stays the same to the byte.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct GoFields<'a> {
+struct Written<'a> {
+    #[serde(skip_deserializing)]
+    owner: &'a str,
+    #[serde(skip_deserializing)]
+    since: u64,
     #[serde(rename = "PublicIP", borrow)]
     public_ip: &'a RawValue,
     #[serde(rename = "PublicIPv6", borrow)]
@@ -35,15 +40,6 @@ struct GoFields<'a> {
     backend_data: Option<&'a RawValue>,
     #[serde(rename = "BackendV6Data", borrow, default, skip_serializing_if = "Option::is_none")]
     backend_v6_data: Option<&'a RawValue>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "PascalCase")]
-struct Written<'a> {
-    owner: &'a str,
-    since: u64,
-    #[serde(flatten)]
-    go: GoFields<'a>,
 }
 
 #[derive(Deserialize)]
@@ -60,8 +56,8 @@ pub(super) const AGE_UNKNOWN: u64 = u64::MAX;
 pub(super) fn text(lease: &Lease) -> Result<String, StoreError> {
     let json = || {
         let go = lease.announcement.to_etcd()?;
-        let written = Written { owner: &lease.owner, since: lease.since, go: serde_json::from_str(&go)? };
-        serde_json::to_string_pretty(&written)
+        let written: Written<'_> = serde_json::from_str(&go)?;
+        serde_json::to_string_pretty(&Written { owner: &lease.owner, since: lease.since, ..written })
     };
     let unwritable = |cause| StoreError::Unwritable { owner: lease.owner.clone(), cause };
     Ok(json().map_err(unwritable)? + "\n")

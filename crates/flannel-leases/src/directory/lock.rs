@@ -37,7 +37,6 @@ pub(super) enum Target {
     Ours,
 }
 
-/// Where the lock of a store is.
 pub(super) fn lock_file(dir: &Path) -> PathBuf {
     dir.join("lock")
 }
@@ -153,7 +152,6 @@ pub(super) struct LockQueue {
 }
 
 impl LockQueue {
-    /// Queues a job.
     pub(super) fn join(&self, dir: &Path, job: Job) -> Result<(), StoreError> {
         if self.exchange(Some(job)).is_some() {
             return Ok(());

@@ -48,7 +48,11 @@ pub(super) struct Call {
 }
 
 /// A gRPC channel.
-pub(super) struct GrpcChannel(Grpc<Channel>);
+pub(super) struct GrpcChannel {
+    grpc: Grpc<Channel>,
+    /// For errors.
+    endpoint: String,
+}
 
 /// Why a call has no answer.
 pub(super) enum CallError {
@@ -79,19 +83,21 @@ impl GrpcChannel {
             }
         };
         match timeout(CONNECT_LIMIT, connected).await {
-            Ok(Ok(channel)) => Ok(Self(Grpc::new(channel).max_decoding_message_size(LONGEST_ANSWER))),
+            Ok(Ok(channel)) => {
+                let grpc = Grpc::new(channel).max_decoding_message_size(LONGEST_ANSWER);
+                Ok(Self { grpc, endpoint: named(endpoint) })
+            }
             Ok(Err(why)) => Err(CallError::Away(whole(&why))),
             Err(_) => Err(CallError::Late(format!("no connection within {CONNECT_LIMIT:?}"))),
         }
     }
 
-    /// Asks, and waits for the first answer. `endpoint` is only for the error.
+    /// Asks, and waits for the first answer.
     pub(super) async fn exchange<Q, A>(
         &mut self,
         call: Call,
         requests: Vec<Q>,
         token: Option<MetadataValue<Ascii>>,
-        endpoint: &str,
     ) -> Result<(A, Streaming<A>), CallError>
     where
         Q: Message + 'static,
@@ -106,38 +112,29 @@ impl GrpcChannel {
         }
         let path = PathAndQuery::from_static(call.path);
         let answer = async {
-            self.0.ready().await.map_err(|why| Status::unavailable(whole(&why)))?;
-            let answers = self.0.streaming(request, path, ProstCodec::<Q, A>::default()).await?;
+            self.grpc.ready().await.map_err(|why| Status::unavailable(whole(&why)))?;
+            let answers = self.grpc.streaming(request, path, ProstCodec::<Q, A>::default()).await?;
             let mut answers = answers.into_inner();
             let first = answers.message().await?;
             Ok((first.ok_or_else(|| Status::unavailable("the answer is empty"))?, answers))
         };
         let late = || Status::deadline_exceeded(format!("no answer within {ANSWER_LIMIT:?}"));
         let answer = timeout(ANSWER_LIMIT, answer).await.unwrap_or_else(|_| Err(late()));
-        answer.map_err(|status| judged(&status, call.act, endpoint))
+        answer.map_err(|status| judged(&status, call.act, &self.endpoint))
     }
 }
 
 fn judged(status: &Status, act: &'static str, endpoint: &str) -> CallError {
-    let text = status.message();
+    let (text, reason) = (status.message(), said(status));
     if text.contains("invalid auth token") || text.contains("revision of auth store is old") {
-        return CallError::Token(said(status));
+        return CallError::Token(reason);
     }
-    if status.code() == Code::DeadlineExceeded {
-        return CallError::Late(said(status));
-    }
-    if is_away(status) {
-        return CallError::Away(said(status));
-    }
-    CallError::Refused(EtcdError::Refused { endpoint: endpoint.to_owned(), act, reason: said(status) })
-}
-
-fn is_away(status: &Status) -> bool {
     match status.code() {
-        Code::Unavailable | Code::Cancelled => true,
+        Code::DeadlineExceeded => CallError::Late(reason),
+        Code::Unavailable | Code::Cancelled => CallError::Away(reason),
         // Not a word of etcd: the connection broke.
-        Code::Unknown | Code::Internal => status.source().is_some(),
-        _ => false,
+        Code::Unknown | Code::Internal if status.source().is_some() => CallError::Away(reason),
+        _ => CallError::Refused(EtcdError::Refused { endpoint: endpoint.to_owned(), act, reason }),
     }
 }
 
@@ -149,7 +146,6 @@ pub(super) fn said(status: &Status) -> String {
     }
 }
 
-/// An endpoint in words.
 pub(super) fn named(endpoint: &Uri) -> String {
     endpoint.to_string().trim_end_matches('/').to_owned()
 }
@@ -188,7 +184,6 @@ fn address(endpoint: &Uri) -> (&str, u16) {
     (host, endpoint.port_u16().unwrap_or(usual))
 }
 
-/// A connection to an endpoint by way of a proxy.
 async fn connect_by(proxy: Proxy, endpoint: Uri) -> io::Result<TokioIo<TcpStream>> {
     let (host, port) = address(&endpoint);
     let stream = proxy.connect(host, port).await?;

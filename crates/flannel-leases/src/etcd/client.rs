@@ -134,7 +134,6 @@ impl Client {
         self.current = (self.current + 1) % self.endpoints.len();
     }
 
-    /// The endpoint in use.
     pub(super) fn endpoint(&self) -> String {
         self.endpoints.get(self.current).map(channel::named).unwrap_or_default()
     }
@@ -171,54 +170,48 @@ impl Client {
         Q: Message + Clone + 'static,
         A: Message + Default + 'static,
     {
-        self.connect().await?;
-        self.log_in().await?;
-        let endpoint = self.endpoint();
-        let Some(channel) = &mut self.channel else {
-            return Err(CallError::Away("not connected".to_owned()));
+        let channel = match self.channel.take() {
+            Some(channel) => channel,
+            None => self.connect().await?,
         };
-        channel.exchange(call, requests, self.token.clone(), &endpoint).await
+        let channel = self.channel.insert(channel);
+        if self.token.is_none() && !self.user.is_empty() {
+            self.token = log_in(channel, &self.user, &self.password).await?;
+        }
+        channel.exchange(call, requests, self.token.clone()).await
     }
 
-    async fn connect(&mut self) -> Result<(), CallError> {
-        if self.channel.is_some() {
-            return Ok(());
-        }
-        let Some(endpoint) = self.endpoints.get(self.current) else { return Ok(()) };
+    async fn connect(&mut self) -> Result<GrpcChannel, CallError> {
+        let endpoint = self.endpoints.get(self.current).ok_or(CallError::Refused(EtcdError::NoEndpoint))?;
         let content = self.tls.read().map_err(|why| CallError::Away(why.to_string()))?;
         debug!(%endpoint, "connecting to etcd");
         let proxy = channel::way_to(endpoint, &self.proxies).map_err(CallError::Refused)?;
-        self.channel = Some(GrpcChannel::connect(endpoint, &content, proxy).await?);
+        let channel = GrpcChannel::connect(endpoint, &content, proxy).await?;
         self.tls_content = content;
-        Ok(())
+        Ok(channel)
     }
+}
 
-    async fn log_in(&mut self) -> Result<(), CallError> {
-        if self.token.is_some() || self.user.is_empty() {
-            return Ok(());
+/// The token that shows who we are. As in Go, a user that nobody asks for does no harm: then there is none.
+async fn log_in(
+    channel: &mut GrpcChannel,
+    user: &str,
+    password: &Secret,
+) -> Result<Option<MetadataValue<Ascii>>, CallError> {
+    let request = AuthenticateRequest { name: user.to_owned(), password: password.reveal().to_owned() };
+    match channel.exchange(LOG_IN, vec![request], None).await {
+        Ok((AuthenticateResponse { token }, _)) => {
+            let token = token.parse().map_err(|_| CallError::Refused(EtcdError::Malformed("a login")));
+            let mut token: MetadataValue<Ascii> = token?;
+            token.set_sensitive(true);
+            Ok(Some(token))
         }
-        let endpoint = self.endpoint();
-        let Some(channel) = &mut self.channel else { return Ok(()) };
-        let request =
-            AuthenticateRequest { name: self.user.clone(), password: self.password.reveal().to_owned() };
-        match channel.exchange(LOG_IN, vec![request], None, &endpoint).await {
-            Ok((AuthenticateResponse { token }, _)) => {
-                let mut token: MetadataValue<Ascii> =
-                    token.parse().map_err(|_| CallError::Refused(EtcdError::Malformed("a login")))?;
-                token.set_sensitive(true);
-                self.token = Some(token);
-                Ok(())
+        Err(CallError::Refused(EtcdError::Refused { endpoint, reason, .. })) => {
+            if reason.contains("authentication is not enabled") {
+                return Ok(None);
             }
-            // As in Go: a user that nobody asks for does no harm.
-            Err(CallError::Refused(EtcdError::Refused { reason, .. }))
-                if reason.contains("authentication is not enabled") =>
-            {
-                Ok(())
-            }
-            Err(CallError::Refused(EtcdError::Refused { reason, .. })) => {
-                Err(CallError::Refused(EtcdError::Login { endpoint, user: self.user.clone(), reason }))
-            }
-            Err(other) => Err(other),
+            Err(CallError::Refused(EtcdError::Login { endpoint, user: user.to_owned(), reason }))
         }
+        Err(other) => Err(other),
     }
 }

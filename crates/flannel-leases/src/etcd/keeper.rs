@@ -36,7 +36,6 @@ impl Keeper {
         Self { margin, followed: None, trouble: None }
     }
 
-    /// Has a lease granted.
     pub(super) async fn grant(&self, client: &mut Client, ttl: Duration) -> Result<i64, EtcdError> {
         let ttl = i64::try_from(ttl.as_secs()).unwrap_or(i64::MAX);
         let answer: LeaseGrantResponse = client.ask(GRANT, LeaseGrantRequest { ttl }).await?;
@@ -52,7 +51,6 @@ impl Keeper {
         }
     }
 
-    /// The lease that is kept alive.
     pub(super) fn followed(&self) -> Option<i64> {
         self.followed.as_ref().map(|followed| followed.lease_id)
     }
@@ -65,7 +63,6 @@ impl Keeper {
         }
     }
 
-    /// When it has to be kept alive next.
     pub(super) fn due(&self) -> Option<Instant> {
         self.followed.as_ref().map(|followed| followed.due)
     }

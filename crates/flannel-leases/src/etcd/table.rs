@@ -223,12 +223,10 @@ impl Table {
         leases
     }
 
-    /// How many keys there are.
     pub(super) fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// What a key says.
     pub(super) fn entry(&self, name: &str) -> Option<&Entry> {
         self.entries.get(name)
     }

@@ -6,9 +6,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use http::header::{
-    ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT,
-};
+use http::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
 use http::{Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
@@ -34,7 +32,6 @@ pub(super) const METADATA: &str =
 /// The same, of a list.
 pub(super) const METADATA_LIST: &str =
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
-/// JSON.
 pub(super) const JSON: &str = "application/json";
 /// The form of the patches that Go flannel sends.
 const STRATEGIC_MERGE: &str = "application/strategic-merge-patch+json";
@@ -115,10 +112,7 @@ impl Client {
     pub(super) async fn list(&self, call: &Call) -> Result<Unpacked, KubernetesError> {
         let mut request = self.request(call)?;
         request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
-        let answer = self.send(call, request).await?;
-        let is_packed = answer.headers().get(CONTENT_ENCODING).is_some_and(|form| form == "gzip");
-        let body = answer.into_body();
-        Ok(if is_packed { Unpacked::gzip(body) } else { Unpacked::plain(body) })
+        Ok(Unpacked::of(self.send(call, request).await?))
     }
 
     /// Sends a request over a connection of its own.

@@ -169,14 +169,11 @@ async fn is_worth_a_look(own: &mut watch::Receiver<OwnVersion>, seen: &OwnVersio
     let mut later = own.clone();
     let changed = async {
         sleep(LOOK_AGAIN).await;
-        later.wait_for(|own| own != seen).await.is_ok()
+        drop(later.wait_for(|own| own != seen).await);
     };
-    let is_over = tokio::select! {
-        waited = own.wait_for(|own| own.uid != seen.uid) => waited.is_err(),
-        changed = changed => !changed,
-    };
-    if is_over {
-        std::future::pending().await
+    tokio::select! {
+        _ = own.wait_for(|own| own.uid != seen.uid) => {}
+        () = changed => {}
     }
 }
 

@@ -9,7 +9,6 @@ use tracing::debug;
 
 use super::client::{Call, Client, JSON};
 
-/// The Event that tells of it.
 fn event(node: &str, uid: &str, message: &str) -> Call {
     let now = now();
     let body = json!({
@@ -59,7 +58,6 @@ pub(super) async fn exhaustion(client: &Client, node: &str) -> Option<String> {
     }
 }
 
-/// The time now.
 pub(super) fn now() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     written(since.as_secs())

@@ -60,7 +60,6 @@ pub(super) struct Bookmark {
 }
 
 impl Follower {
-    /// Follows for ever.
     pub(super) async fn run(self, age: Age) {
         let (mut bookmark, mut pace) = (Bookmark { age, ..Bookmark::default() }, Pace::default());
         loop {
@@ -196,7 +195,6 @@ struct Pace {
 }
 
 impl Pace {
-    /// Whether the first try is still to come.
     fn is_new(&self) -> bool {
         self.backoff.is_none()
     }

@@ -251,7 +251,6 @@ pub(super) fn number(version: &str) -> u64 {
     if version.is_empty() { 0 } else { version.parse().unwrap_or(u64::MAX) }
 }
 
-/// A fault of a node.
 pub(super) fn fault(node: &str, reason: &str) -> Fault {
     let (node, reason) = (format!("node {}", quoted(node)), format!("cannot be read: {reason}"));
     Fault::new(Code::LeaseUnreadable, node, reason)

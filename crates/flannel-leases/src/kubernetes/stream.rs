@@ -5,6 +5,8 @@
 use std::io::Write;
 
 use flate2::write::GzDecoder;
+use http::Response;
+use http::header::CONTENT_ENCODING;
 use hyper::body::{Buf, Bytes, Incoming};
 use prost::bytes::BytesMut;
 use prost::{DecodeError, Message};
@@ -31,7 +33,6 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    /// Takes what has arrived.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.arrived.extend_from_slice(bytes);
     }
@@ -59,7 +60,6 @@ pub(super) struct ListReader {
 }
 
 impl ListReader {
-    /// Takes what has arrived.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.arrived.extend_from_slice(bytes);
     }
@@ -148,12 +148,10 @@ pub(super) struct Unpacked {
 }
 
 impl Unpacked {
-    pub(super) fn plain(body: Incoming) -> Self {
-        Self { body, packed: Bytes::new(), gzip: None, given: 0 }
-    }
-
-    pub(super) fn gzip(body: Incoming) -> Self {
-        Self { gzip: Some(GzDecoder::new(Vec::new())), ..Self::plain(body) }
+    pub(super) fn of(answer: Response<Incoming>) -> Self {
+        let is_packed = answer.headers().get(CONTENT_ENCODING).is_some_and(|form| form == "gzip");
+        let gzip = is_packed.then(|| GzDecoder::new(Vec::new()));
+        Self { body: answer.into_body(), packed: Bytes::new(), gzip, given: 0 }
     }
 
     /// The next part; none at its end.
