@@ -44,7 +44,6 @@ pub struct Reporter {
     supervisor: Supervisor,
     state_file: ThrottledFile,
     repairs: RepairLog,
-    told: BTreeSet<String>,
     logged: Told,
     outcome: Option<Outcome>,
     /// Where other nodes send to, as the store has it.
@@ -70,7 +69,6 @@ pub struct Pass {
 }
 
 impl Reporter {
-    /// Nothing told so far.
     pub fn new(
         health: Arc<Health>,
         supervisor: Supervisor,
@@ -86,7 +84,6 @@ impl Reporter {
             supervisor,
             state_file,
             repairs: RepairLog::default(),
-            told: BTreeSet::new(),
             logged: Told::default(),
             outcome: None,
             announced: ByFamily::default(),
@@ -96,7 +93,6 @@ impl Reporter {
         }
     }
 
-    /// Tells that the loop comes round.
     pub fn beat(&self) {
         self.health.metrics.pulse.note(Instant::now());
     }
@@ -109,12 +105,9 @@ impl Reporter {
         choice.reasons.iter().for_each(|reason| debug!("{reason}"));
     }
 
-    /// Tells what a new plan leaves out, as far as the one before did not.
+    /// Tells how many peers a new plan follows and leaves out.
     pub fn tell_plan(&mut self, peers_before: Option<usize>, planned: &Planned) {
         let plan = &planned.plan;
-        let news = plan.warnings.iter().filter(|finding| !self.told.contains(&finding.text));
-        news.for_each(|finding| warn!(code = %finding.code, "{finding}"));
-        self.told = plan.warnings.iter().map(|finding| finding.text.clone()).collect();
         self.health.metrics.ignored.set(plan.ignored.iter().map(|ignored| ignored.why.label()));
         self.health.metrics.set_peers(plan.peers);
         if peers_before != Some(plan.peers) {
@@ -187,12 +180,13 @@ impl Reporter {
             }
         }
         let mut notes = notes(pass.result.as_ref().ok(), planned, store);
+        let warnings = planned.into_iter().flat_map(|planned| &planned.plan.warnings);
+        let conditions: Vec<Finding> = self.conditions.iter().chain(warnings).cloned().collect();
         let objects = notes.iter().map(|finding| (&*finding.object, finding));
-        let conditions = self.conditions.iter().map(|finding| (&*finding.text, finding));
-        let news = self.logged.news(&objects.chain(conditions).collect::<Vec<_>>(), clock::now());
+        let sentences = conditions.iter().map(|finding| (&*finding.text, finding));
+        let news = self.logged.news(&objects.chain(sentences).collect::<Vec<_>>(), clock::now());
         news.iter().for_each(|finding| warn!(code = %finding.code, "{finding}"));
-        notes.extend(self.conditions.iter().cloned());
-        notes.extend(planned.into_iter().flat_map(|planned| planned.plan.warnings.clone()));
+        notes.extend(conditions);
         notes.extend(self.old_news(store, damper));
         notes.extend(pass.memory_lost.clone());
         self.note_announced(store);
