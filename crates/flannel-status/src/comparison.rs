@@ -30,9 +30,7 @@ pub struct Comparison {
 /// Whether something differs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing does.
     Same,
-    /// Something does.
     Different,
     /// Nothing that could be looked at does.
     Unknown,

@@ -6,7 +6,6 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Life {
-    /// It runs.
     Running,
     /// It was stopped by a signal or a debugger, and does nothing.
     Suspended,
@@ -22,7 +21,6 @@ pub struct DaemonProcess {
 }
 
 impl DaemonProcess {
-    /// One that is not seen.
     pub const NOT_SEEN: Self = Self { life: Life::NotSeen, pid: None };
 
     /// What `/proc/PID/status` says of a process, if that has this PID in its innermost namespace and still lives.

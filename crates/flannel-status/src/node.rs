@@ -101,15 +101,12 @@ pub struct RuleStatus {
 /// How many objects are as they should be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct ObjectCount {
-    /// The node should have so many.
     pub desired: usize,
-    /// So many of them are in place.
     pub in_place: usize,
     /// So many of ours should be gone and are not.
     pub left_over: usize,
 }
 
-/// Says how this node is.
 pub fn node_status(evidence: &Evidence) -> NodeStatus {
     let report = &evidence.report;
     let inputs = report.inputs.as_deref();

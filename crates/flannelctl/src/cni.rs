@@ -89,7 +89,6 @@ pub struct Target {
     ifname: Option<String>,
 }
 
-/// Does what the verb says.
 pub fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
         Command::Add { target, output } => {

@@ -23,7 +23,6 @@ pub const NOT_FOUND_OUT: u8 = 2;
 #[error("it cannot be said what differs")]
 pub struct NotFoundOut;
 
-/// Shows what differs.
 pub fn run(node: &NodeArguments, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let evidence = gather_settled(&node.subnet_file).context(NotFoundOut)?;
     let comparison = comparison(&evidence).context(NotFoundOut)?;

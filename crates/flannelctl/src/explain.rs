@@ -17,7 +17,7 @@ use flannel_plan::rules::explain::{Packet, explain_snat};
 
 use answer::{Answer, Way};
 use flannel_screen::{Form, listed};
-use question::{Fwmark, Port};
+use question::{Port, fwmark};
 
 /// Explain what becomes of a packet
 #[derive(clap::Subcommand)]
@@ -41,8 +41,8 @@ pub struct Arguments {
     #[arg(value_name = "PORT")]
     port: Option<Port>,
     /// Its mark, as kube-proxy sets one: 0x4000
-    #[arg(long, value_name = "MARK", default_value = "0")]
-    mark: Fwmark,
+    #[arg(long, value_name = "MARK", default_value = "0", value_parser = fwmark)]
+    mark: u32,
     /// The device that it leaves by
     #[arg(long, value_name = "DEVICE")]
     out: Option<Box<str>>,
@@ -51,7 +51,6 @@ pub struct Arguments {
     output: Form,
 }
 
-/// Explains.
 pub fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<()> {
     let Command::Snat(arguments) = command;
     let answer = answer(arguments)?;
@@ -88,7 +87,7 @@ fn packet(arguments: &Arguments, to_host: bool) -> Packet {
         destination: arguments.destination,
         protocol: arguments.port.map(|port| port.protocol),
         port: arguments.port.map(|port| port.number),
-        mark: arguments.mark.0,
+        mark: arguments.mark,
         out_link: arguments.out.clone(),
         to_host: Some(to_host),
     }

@@ -54,7 +54,6 @@ struct Listing {
     faults: Vec<String>,
 }
 
-/// Lists or releases leases.
 pub fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
         Command::List { store, output } => list(store, *output, out),

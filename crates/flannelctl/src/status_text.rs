@@ -35,7 +35,6 @@ pub struct Arguments {
     all: bool,
 }
 
-/// Shows how this node is.
 pub fn run(arguments: &Arguments, out: &mut dyn Write) -> anyhow::Result<ExitCode> {
     let evidence = gather_settled(&arguments.node.subnet_file)?;
     let status = node_status(&evidence);

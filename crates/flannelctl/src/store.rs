@@ -49,7 +49,6 @@ pub enum Command {
     },
 }
 
-/// Shows, exports or imports.
 pub fn run(command: &Command, out: &mut dyn Write) -> anyhow::Result<()> {
     match command {
         Command::Show { store, output: Form::Text } => {

@@ -21,7 +21,6 @@ struct Daemon {
     life: Option<Life>,
 }
 
-/// Shows the versions.
 pub fn run(node: &NodeArguments, out: &mut dyn Write) -> anyhow::Result<()> {
     let flanneld = daemon(&node.subnet_file)?;
     let versions = Versions { flannelctl: env!("CARGO_PKG_VERSION"), flanneld };

@@ -53,7 +53,6 @@ pub struct Parts<K> {
     /// The same as far as a plan needs it, and which daemon of the host this is.
     pub node: NodeOptions,
     pub kernel: K,
-    /// What the store said last.
     pub store: SharedState,
     /// What the store is to be told of this node.
     pub wanted: watch::Sender<Option<Wanted>>,
@@ -89,7 +88,6 @@ enum Haste {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Turn {
     took: Duration,
-    /// How often the kernel was observed.
     observations: u32,
 }
 
@@ -111,7 +109,6 @@ pub struct Daemon<K> {
 }
 
 impl<K: Kernel> Daemon<K> {
-    /// Puts the parts together.
     pub fn new(parts: Parts<K>) -> Self {
         let firewall_backend = FirewallBackend::new(parts.options.rules);
         let (identity, damper) = (IdentityChoice::default(), Damper::default());

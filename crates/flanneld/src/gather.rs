@@ -19,25 +19,18 @@ use crate::options::Options;
 /// Why nothing can be decided yet.
 #[derive(Debug, thiserror::Error)]
 pub enum NotYet {
-    /// The store has said nothing.
     #[error("waiting for the lease store")]
     NoSnapshot(Option<Box<Finding>>),
-    /// The net-conf cannot be used.
     #[error("{0}")]
     Config(Box<Finding>),
-    /// There is nothing to send packets through.
     #[error("{0}; {hint}", hint = .0.hint)]
     Underlay(#[from] NoUnderlay),
-    /// The backend cannot work here.
     #[error("{0}")]
     Backend(#[from] BackendError),
-    /// No randomness for a new hardware address.
     #[error("no hardware address can be made: {0}")]
     Identity(#[from] std::io::Error),
-    /// The store has no lease for this node.
     #[error("waiting for a lease")]
     NoLease(Option<Box<Finding>>),
-    /// The kernel does not answer.
     #[error("the kernel cannot be looked at: {0}")]
     Observation(#[from] flannel_kernel::ObserveError),
 }

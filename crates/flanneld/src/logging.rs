@@ -13,12 +13,10 @@ use crate::options::LogFormat;
 /// A log that cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// RUST_LOG has faults.
     #[error(
         "RUST_LOG: {text:?} is no filter ({source}); write LEVEL or TARGET=LEVEL with commas between, or unset it"
     )]
     Filter { text: String, source: ParseError },
-    /// There is a log already.
     #[error("bug: the log was set up twice")]
     Twice,
 }

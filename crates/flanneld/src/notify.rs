@@ -20,7 +20,6 @@ pub enum ServiceState<'a> {
     Ready,
     /// How the daemon is, in one line.
     Status(&'a str),
-    /// The daemon is about to end.
     Stopping,
 }
 

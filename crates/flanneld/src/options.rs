@@ -28,7 +28,6 @@ pub use fault::{OptionFault, report};
 use flags::FLANNELD;
 pub use flags::usage;
 
-/// The version of this daemon.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The variables of a process.
@@ -57,9 +56,7 @@ impl Source {
 #[derive(Debug, PartialEq)]
 pub enum Parsed {
     Run(Box<Options>),
-    /// To print the usage text.
     Help,
-    /// To print the version.
     Version,
 }
 
@@ -79,13 +76,11 @@ pub struct Options {
     pub public: ByFamily<IpAddr>,
     /// Where the CNI plugin looks for the node's subnet.
     pub subnet_file: String,
-    /// What this node's rules are to be.
     pub rules: RuleOptions,
     /// Where health and metrics are served, if they are.
     pub healthz: Option<SocketAddr>,
     /// How much is logged, as klog counts.
     pub verbosity: i32,
-    /// The form of a line in the log.
     pub log_format: LogFormat,
     /// What to tell the operator about accepted flags that do nothing.
     pub warnings: Vec<String>,
@@ -151,7 +146,6 @@ pub enum LogFormat {
 /// Where a value is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provenance {
-    /// The command line.
     Flag,
     Environment,
 }

@@ -27,7 +27,6 @@ pub struct ThrottledFile {
     is_there: bool,
     /// Whether there is something new; until it is written.
     waiting: bool,
-    /// Why the last write failed.
     trouble: Option<String>,
 }
 
@@ -38,7 +37,6 @@ impl ThrottledFile {
         Self { path: path.into(), survives, pause, earliest, is_there: false, waiting: false, trouble: None }
     }
 
-    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -25,7 +25,6 @@ pub enum Wake {
     Time,
     /// Something may have changed in the kernel.
     Observation,
-    /// The daemon is to end.
     Stop,
 }
 
@@ -40,7 +39,6 @@ struct Rung {
 }
 
 impl Bell {
-    /// Rings.
     pub fn ring(&self, wake: Wake) {
         let mut greatest = self.lock();
         if greatest.is_none_or(|before| before < wake) {

@@ -44,7 +44,6 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// None so far.
     pub fn new(counted: Family<Labels<1>, Counter>) -> Self {
         Self { counted, standing: Arc::default() }
     }

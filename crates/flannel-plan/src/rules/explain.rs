@@ -7,6 +7,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
+use serde::Serialize;
 
 use super::chain::{ChainType, Hook};
 use super::found::{FoundChain, FoundTable};
@@ -33,7 +34,8 @@ pub struct Packet {
 }
 
 /// What becomes of the source address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Fate {
     Kept,
     Masqueraded,

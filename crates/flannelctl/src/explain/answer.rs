@@ -24,8 +24,7 @@ pub struct Answer {
     protocol: Option<u8>,
     mark: u32,
     out_link: Option<Box<str>>,
-    /// What becomes of it: kept, masqueraded, replaced or dropped.
-    fate: &'static str,
+    fate: Fate,
     /// Whether it goes to this node itself, where no rule about sources is met.
     ends_here: bool,
     /// Whether the answer holds whatever else is true of the packet.
@@ -73,7 +72,7 @@ impl Answer {
             protocol: packet.protocol,
             mark: packet.mark,
             out_link: packet.out_link,
-            fate: name(if leaves { explanation.fate } else { Fate::Kept }),
+            fate: if leaves { explanation.fate } else { Fate::Kept },
             ends_here: !leaves,
             certain: !leaves || explanation.perhaps.is_empty() && unseen.is_empty(),
             decisive: explanation.decisive().filter(|_| leaves).map(MatchedRule::from),
@@ -104,15 +103,6 @@ fn words(explanation: &Explanation, way: Way) -> String {
              It goes to this node itself: only packets that leave it meet rules about sources.\n",
             packet.source, packet.destination
         ),
-    }
-}
-
-fn name(fate: Fate) -> &'static str {
-    match fate {
-        Fate::Kept => "kept",
-        Fate::Masqueraded => "masqueraded",
-        Fate::Replaced => "replaced",
-        Fate::Dropped => "dropped",
     }
 }
 
@@ -175,7 +165,7 @@ mod tests {
     #[test]
     fn a_packet_to_this_node_meets_no_rule_about_sources() {
         let answer = Answer::new(&explanation(), Way::EndsHere, vec![]);
-        assert_eq!((answer.fate, answer.certain, answer.decisive.is_none()), ("kept", true, true));
+        assert_eq!((answer.fate, answer.certain, answer.decisive.is_none()), (Fate::Kept, true, true));
         assert!(answer.text().contains("It goes to this node itself"), "{}", answer.text());
     }
 }

@@ -27,19 +27,12 @@ impl FromStr for Port {
 }
 
 /// A mark, in decimal or behind 0x.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Fwmark(pub u32);
-
-impl FromStr for Fwmark {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let number = match text.strip_prefix("0x") {
-            Some(digits) => u32::from_str_radix(digits, 16),
-            None => text.parse(),
-        };
-        number.map(Self).map_err(|_| format!("{text} is no mark: say 0x4000, or 16384"))
-    }
+pub fn fwmark(text: &str) -> Result<u32, String> {
+    let number = match text.strip_prefix("0x") {
+        Some(digits) => u32::from_str_radix(digits, 16),
+        None => text.parse(),
+    };
+    number.map_err(|_| format!("{text} is no mark: say 0x4000, or 16384"))
 }
 
 #[cfg(test)]
@@ -57,7 +50,7 @@ mod tests {
 
     #[test]
     fn a_mark_may_be_written_as_iptables_writes_it() {
-        assert_eq!(["0x4000", "16384"].map(str::parse), [Ok(Fwmark(0x4000)), Ok(Fwmark(0x4000))]);
-        assert_eq!("4000h".parse::<Fwmark>(), Err("4000h is no mark: say 0x4000, or 16384".to_owned()));
+        assert_eq!(["0x4000", "16384"].map(fwmark), [Ok(0x4000), Ok(0x4000)]);
+        assert_eq!(fwmark("4000h"), Err("4000h is no mark: say 0x4000, or 16384".to_owned()));
     }
 }

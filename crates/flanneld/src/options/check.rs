@@ -57,7 +57,6 @@ pub fn options(
 pub struct Reader<'a> {
     pub table: &'static FlagTable,
     pub given: &'a Given,
-    /// What is wrong with it, so far.
     pub faults: Vec<OptionFault>,
 }
 

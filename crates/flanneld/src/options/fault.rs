@@ -9,38 +9,31 @@ use super::flags;
 /// One fault in the command line or the environment.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OptionFault {
-    /// A flag that nobody knows.
     #[error("--{name}: there is no such flag{}", nearest.map(|flag| format!("; did you mean --{flag}?")).unwrap_or_default())]
     Unknown {
         name: String,
         /// A known name that is like it.
         nearest: Option<&'static str>,
     },
-    /// A word of dashes that is no flag.
     #[error("{word}: a flag is written --NAME or --NAME=VALUE")]
     Malformed {
         /// The word up to its `=`.
         word: String,
     },
-    /// A flag at the end of the line that lacks its value.
     #[error("--{flag}: the value is missing; write --{flag}=VALUE")]
     Valueless { flag: &'static str },
-    /// A value behind a switch, in a word of its own.
     #[error("{value}: --{switch} takes its value only behind `=`; write --{switch}={value}")]
     Detached { value: String, switch: &'static str },
-    /// A word that belongs to no flag.
     #[error("{word}: flanneld takes only flags; quote a value that has spaces in it")]
     Stray {
         /// The word, unless it may be a part of a secret.
         word: Shown,
     },
-    /// Bytes that are not text.
     #[error("{place}: the value is not valid UTF-8")]
     NotText {
         /// The flag, the variable or the word.
         place: String,
     },
-    /// A value that does not fit its flag.
     #[error("{origin}: {value} {why}")]
     BadValue {
         origin: Origin,
@@ -48,16 +41,13 @@ pub enum OptionFault {
         value: Shown,
         why: String,
     },
-    /// Two stores at once.
     #[error("{lease_dir} chooses another store than {}; keep one of the two", listed(origins))]
     StoreTwice { lease_dir: Origin, origins: Vec<Origin> },
-    /// A Kubernetes node that nobody named.
     #[error(
         "--kube-subnet-mgr: which Kubernetes node is this? Set NODE_NAME (from spec.nodeName), or POD_NAME and \
          POD_NAMESPACE"
     )]
     NoNode,
-    /// A node without a usable name.
     #[error(
         "{from}: {name:?} cannot name this node; set NODE_NAME to 1 to 253 letters, digits, `-`, `_` or `.`"
     )]

@@ -28,10 +28,8 @@ pub enum Belongs {
 pub enum Takes {
     /// Yes or no, and yes when only named.
     Switch,
-    /// One value, shown by this word; the last one holds.
+    /// One value each time that it is named, shown by this word.
     One(&'static str),
-    /// One value each time that it is named; all hold.
-    Many(&'static str),
     /// One value that is never shown.
     Secret,
 }
@@ -59,7 +57,7 @@ pub fn variable(name: &str) -> String {
 }
 
 use Belongs::{Etcd, Kubernetes};
-use Takes::{Many, One, Secret};
+use Takes::{One, Secret};
 
 /// The flags of Go flannel, with its names and its defaults.
 pub static OF_GO: &[Flag] = &[
@@ -86,12 +84,12 @@ pub static OF_GO: &[Flag] = &[
     Flag::new("healthz-port", One("PORT"), "0", "port of /healthz, /readyz and /metrics; 0 is off"),
     Flag::new(
         "iface",
-        Many("NAME|IP"),
+        One("NAME|IP"),
         "",
         "interface to other nodes; repeated, the first that fits is taken",
     ),
     Flag::new("iface-can-reach", One("IP"), "", "take the interface that leads to this address"),
-    Flag::new("iface-regex", Many("REGEX"), "", "take the interface whose address or name matches; repeats"),
+    Flag::new("iface-regex", One("REGEX"), "", "take the interface whose address or name matches; repeats"),
     Flag::switch("ip-blackhole-route", "false", "drop packets for pods of this node that are gone"),
     Flag::switch("ip-masq", "false", "give the node's address to packets that leave the pod network"),
     Flag::switch("ip-masq-fully-random-disable", "false", "choose source ports in order, not at random"),
@@ -149,7 +147,6 @@ pub static OF_OURS: &[Flag] = &[
     Flag::switch("vxlan-notrack", "true", "keep the tunnel's own packets out of connection tracking and NAT"),
 ];
 
-/// The flags of the node daemon.
 pub static FLANNELD: FlagTable = FlagTable { original: OF_GO, ours: OF_OURS, ignored: &[] };
 
 /// The flags of one program.
@@ -163,12 +160,10 @@ pub struct FlagTable {
 }
 
 impl FlagTable {
-    /// Every flag.
     pub fn all(&self) -> impl Iterator<Item = &'static Flag> {
         self.original.iter().chain(self.ours).chain(self.ignored)
     }
 
-    /// The flag of this name.
     pub fn find(&self, name: &str) -> Option<&'static Flag> {
         self.all().find(|flag| flag.name == name)
     }
@@ -229,7 +224,7 @@ pub fn usage(program: &str) -> String {
 fn describe(flag: &Flag) -> String {
     let value = match flag.takes {
         Takes::Switch => String::new(),
-        Takes::One(value) | Takes::Many(value) => format!(" {value}"),
+        Takes::One(value) => format!(" {value}"),
         Takes::Secret => " SECRET".to_owned(),
     };
     let default =
