@@ -1,6 +1,5 @@
 //! DEL: the veth pair, the rules, the address. What is gone is no failure; what fails does not stop the rest.
 
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use flannel_kernel::netns::visit;
@@ -109,34 +108,27 @@ fn remove_veth_and_rules(request: &Request, veth: Option<Veth>) -> Vec<CniError>
     let (masquerades, checks_mac) = (is_on(config, "ipMasq"), is_on(config, "macspoofchk"));
     let port = veth.as_ref().and_then(|veth| veth.port);
     let addresses = veth.as_ref().map_or_else(Vec::new, |veth| veth.addresses.clone());
-    let veth = Mutex::new(veth);
-    let remove_veth = || {
-        let veth = veth.lock().unwrap_or_else(PoisonError::into_inner).take();
-        veth.map_or(Ok(()), Veth::remove)
-    };
-    let mut failures = Vec::new();
+    let remove_veth = || veth.and_then(|veth| veth.remove().err());
     if !masquerades && !checks_mac {
-        failures.extend(remove_veth().err());
-        return failures;
+        return remove_veth().into_iter().collect();
     }
-    std::thread::scope(|scope| {
-        let removal = std::thread::Builder::new().spawn_scoped(scope, remove_veth);
-        if let (Ok(_), Some(port)) = (&removal, port) {
+    let remove_rules = || {
+        if let Some(port) = port {
             wait_for_absence(port);
         }
-        if checks_mac {
-            failures.extend(macspoof::tear_down(request).err());
-        }
-        if masquerades {
-            failures.extend(masquerade::tear_down(request, &addresses).err());
-        }
-        let removed = match removal {
+        let checked = if checks_mac { macspoof::tear_down(request) } else { Ok(()) };
+        let masqueraded = if masquerades { masquerade::tear_down(request, &addresses) } else { Ok(()) };
+        [checked.err(), masqueraded.err()]
+    };
+    std::thread::scope(|scope| {
+        let rules = std::thread::Builder::new().spawn_scoped(scope, remove_rules);
+        let veth = remove_veth();
+        let rules = match rules {
             Ok(thread) => thread.join().unwrap_or_else(|bug| std::panic::resume_unwind(bug)),
-            Err(_) => remove_veth(), // a host that is out of threads must get rid of pods first of all
+            Err(_) => remove_rules(), // a host that is out of threads must get rid of pods first of all
         };
-        failures.extend(removed.err());
-    });
-    failures
+        rules.into_iter().chain([veth]).flatten().collect()
+    })
 }
 
 /// The veth pair is gone after a millisecond; the kernel then waits until nobody can see it any more. Rules that are
