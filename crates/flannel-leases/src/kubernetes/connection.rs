@@ -47,13 +47,8 @@ pub(super) async fn open(access: &Access) -> Result<SendRequest<Full<Bytes>>, Ku
             }
         }
     };
-    match timeout(CONNECT_LIMIT, opened).await {
-        Ok(opened) => opened.map_err(unreachable),
-        Err(_) => Err(unreachable(io::Error::new(
-            io::ErrorKind::TimedOut,
-            format!("no connection within {CONNECT_LIMIT:?}"),
-        ))),
-    }
+    let late = || io::Error::new(io::ErrorKind::TimedOut, format!("no connection within {CONNECT_LIMIT:?}"));
+    timeout(CONNECT_LIMIT, opened).await.unwrap_or_else(|_| Err(late())).map_err(unreachable)
 }
 
 fn server_name(access: &Access) -> Result<ServerName<'static>, KubernetesError> {

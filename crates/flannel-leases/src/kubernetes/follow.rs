@@ -71,7 +71,7 @@ impl Follower {
             match answer {
                 Ok(()) => {}
                 // One failure is nothing to tell of, if the next try works.
-                Err(trouble) if pace.is_new() || (has_begun && !is_garbled(&trouble)) => {
+                Err(trouble) if pace.backoff.is_none() || (has_begun && !is_garbled(&trouble)) => {
                     debug!(error = %trouble, "the watch broke; going on");
                 }
                 Err(trouble) => {
@@ -195,10 +195,6 @@ struct Pace {
 }
 
 impl Pace {
-    fn is_new(&self) -> bool {
-        self.backoff.is_none()
-    }
-
     /// Chooses how long the pauses may get. A server that begins to answer is nearly ready: they begin anew then.
     fn slow_down(&mut self, trouble: &KubernetesError) {
         let longest = trouble.code().map_or(LONGEST_PAUSE, |_| LONGEST_PAUSE_REFUSED);
