@@ -3,7 +3,7 @@
 use std::thread;
 
 use anyhow::Context;
-use flannel_lab::{Lab, Node, Relay, Store};
+use flannel_lab::{Lab, Node, Relay, Signal, Store};
 use serde_json::{Value, json};
 
 use super::api::Api;
@@ -28,7 +28,7 @@ impl Kubernetes {
     pub fn up(peers: u32) -> anyhow::Result<Self> {
         let lab = cluster::lab(Store::Kubernetes { programs: None })?;
         // It would look at each of the peers, on the cores that are measured.
-        lab.kubernetes()?.stop_controllers()?;
+        lab.kubernetes()?.controllers().stop(Signal::KILL)?;
         fill(&lab, peers)?;
         let relay = Relay::start(lab.kubernetes()?.server(), PORT, 6443)?;
         let api = Api::connect(lab.kubernetes()?)?;

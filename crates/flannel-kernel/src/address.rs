@@ -14,7 +14,7 @@ use crate::abi::{
     NLM_F_REPLACE, RT_SCOPE_UNIVERSE, RTM_DELADDR, RTM_GETADDR, RTM_NEWADDR, RTNLGRP_IPV6_IFADDR,
 };
 use crate::link::Names;
-use crate::netlink::{NetlinkError, Outbox, Received, Socket, Writer, family_of, ip, number};
+use crate::netlink::{NetlinkError, Outbox, Received, Socket, family_of, ip, number};
 use crate::stack::Stack;
 
 /// Duplicate address detection: whether the kernel does it before it uses an IPv6 address, which takes a second or more.
@@ -71,34 +71,26 @@ fn dump_of<T>(
 /// Writes the request that makes an address.
 pub(crate) fn create(outbox: &mut Outbox, address: &Address, link: u32) {
     // A subnet is leased to one node: looking for a duplicate behind the tunnel would only delay us.
-    write(outbox, NLM_F_REPLACE, (address.address, link), |message| {
-        write_dad(message, address.address, Dad::Disabled)
-    });
+    write(outbox, NLM_F_REPLACE, (address.address, link), Dad::Disabled);
 }
 
 /// Writes the request that gives an address to the device of a pod or its router.
 pub(crate) fn add(outbox: &mut Outbox, address: IpNet, device: u32, dad: Dad) {
-    write(outbox, NLM_F_EXCL, (address, device), |message| {
-        if let Some(broadcast) = broadcast(address) {
-            message.ip(IFA_BROADCAST, broadcast.into());
-        }
-        write_dad(message, address, dad);
-    });
+    write(outbox, NLM_F_EXCL, (address, device), dad);
 }
 
-fn write(outbox: &mut Outbox, flag: u16, (address, link): (IpNet, u32), write: impl FnOnce(&mut Writer)) {
+fn write(outbox: &mut Outbox, flag: u16, (address, link): (IpNet, u32), dad: Dad) {
     outbox.add(RTM_NEWADDR, NLM_F_CREATE | flag, |message| {
         message.header(&header(address, link));
         message.ip(IFA_LOCAL, address.addr());
         message.ip(IFA_ADDRESS, address.addr());
-        write(message);
+        if let Some(broadcast) = broadcast(address) {
+            message.ip(IFA_BROADCAST, broadcast.into());
+        }
+        if address.addr().is_ipv6() && dad == Dad::Disabled {
+            message.number(IFA_FLAGS, IFA_F_NODAD);
+        }
     });
-}
-
-fn write_dad(message: &mut Writer, address: IpNet, dad: Dad) {
-    if address.addr().is_ipv6() && dad == Dad::Disabled {
-        message.number(IFA_FLAGS, IFA_F_NODAD);
-    }
 }
 
 /// Networks of one or two addresses have none, nor has IPv6.

@@ -11,7 +11,7 @@ use crate::lab::Lab;
 use crate::node::Node;
 use crate::store::Store;
 use crate::topology::NodeSpec;
-use crate::{LabError, Result, Signal};
+use crate::{LabError, Result};
 
 /// The name under which a server runs it.
 const SERVICE: &str = "etcd";
@@ -47,7 +47,7 @@ impl Lab {
     /// The lab's etcd, if its store has one: Kubernetes has, too.
     pub fn etcd(&self) -> Result<Etcd<'_>> {
         match self.store_kind() {
-            Store::Etcd { .. } | Store::Kubernetes { .. } => Ok(Etcd::of(self)),
+            Store::Etcd { .. } | Store::Kubernetes { .. } => Ok(Etcd { lab: self, token: None }),
             Store::Directory => Err(self.other_store("etcd")),
         }
     }
@@ -56,10 +56,6 @@ impl Lab {
 impl<'a> Etcd<'a> {
     /// Where flannel's keys are, unless flanneld is told another prefix.
     pub const PREFIX: &'static str = "/coreos.com/network";
-
-    pub(crate) fn of(lab: &'a Lab) -> Self {
-        Self { lab, token: None }
-    }
 
     /// The same etcd, asked as one of its users; a token dies with the member that gave it.
     pub fn log_in(&self, name: &str, password: &str) -> Result<Self> {
@@ -131,16 +127,6 @@ impl<'a> Etcd<'a> {
         self.lab.interrupt.wait_for(&format!("etcd on {}", member.name()), START_LIMIT, || {
             Self::health(member).map_err(|why| format!("{why}\n{}", service.last_words()))
         })
-    }
-
-    /// Sends a signal to a member.
-    pub fn signal(&self, member: &Node, signal: Signal) {
-        member.service(SERVICE).signal(signal);
-    }
-
-    /// Ends a member by a signal.
-    pub fn stop(&self, member: &Node, signal: Signal) -> Result<()> {
-        member.service(SERVICE).stop(signal)
     }
 
     /// The member that leads, as those who serve say.

@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::lab::Lab;
 use crate::node::Node;
 use crate::store::Store;
-use crate::{Etcd, LabError, Result, Signal, program};
+use crate::{LabError, Result, Service, program};
 
 pub(crate) use disk::STORE_ARGS;
 
@@ -95,7 +95,7 @@ impl<'a> Kubernetes<'a> {
     pub(crate) fn start_all(&self) -> Result<()> {
         program::make_folder(self.folder())?;
         self.write_secrets()?;
-        Etcd::of(self.lab).start_all()?;
+        self.lab.etcd()?.start_all()?;
         self.start_api_server()?;
         self.wait_served()?;
         self.make_rights()
@@ -123,7 +123,7 @@ impl<'a> Kubernetes<'a> {
             format!("--service-account-signing-key-file={}", self.file("sa.key")),
             format!("--authorization-mode=RBAC --service-cluster-ip-range={SERVICES}"),
         ];
-        self.start(API_SERVER, &words)
+        start(self.api_server(), &words)
     }
 
     /// Starts the controller that gives nodes their pod subnets.
@@ -136,27 +136,21 @@ impl<'a> Kubernetes<'a> {
             format!("--service-cluster-ip-range={SERVICES}"),
             objects::pod_subnet_flags(net_conf)?,
         ];
-        self.start(CONTROLLERS, &words)
+        start(self.controllers(), &words)
     }
 
-    fn start(&self, service: &str, words: &[String]) -> Result<()> {
-        let words: Vec<_> = words.iter().flat_map(|words| words.split(' ')).map(str::to_owned).collect();
-        self.server.service(service).start(&words, |_| {})
+    pub fn api_server(&self) -> Service<'a> {
+        self.server.service(API_SERVER)
     }
 
-    /// Ends the API server by a signal.
-    pub fn stop_api_server(&self, signal: Signal) -> Result<()> {
-        self.server.service(API_SERVER).stop(signal)
-    }
-
-    /// Ends the controller that gives nodes their pod subnets.
-    pub fn stop_controllers(&self) -> Result<()> {
-        self.server.service(CONTROLLERS).stop(Signal::KILL)
+    /// The controller that gives nodes their pod subnets.
+    pub fn controllers(&self) -> Service<'a> {
+        self.server.service(CONTROLLERS)
     }
 
     /// Waits until the API server serves.
     pub fn wait_served(&self) -> Result<()> {
-        let service = self.server.service(API_SERVER);
+        let service = self.api_server();
         self.lab.interrupt.wait_for("the API server", START_LIMIT, || {
             match self.request("GET", "/readyz", None) {
                 Ok((200, _)) => Ok(()),
@@ -168,7 +162,7 @@ impl<'a> Kubernetes<'a> {
 
     /// Waits until the controller has given a node its pod subnet.
     pub fn wait_pod_subnet(&self, node: &str) -> Result<()> {
-        let log = || self.server.service(CONTROLLERS).last_words();
+        let log = || self.controllers().last_words();
         self.lab.interrupt.wait_for(&format!("the pod subnet of {node}"), START_LIMIT, || {
             match self.node(node) {
                 Ok(found) if found["spec"]["podCIDR"].is_string() => Ok(()),
@@ -182,4 +176,9 @@ impl<'a> Kubernetes<'a> {
     pub fn node(&self, name: &str) -> Result<Value> {
         self.get(&format!("/api/v1/nodes/{name}"))
     }
+}
+
+fn start(service: Service<'_>, words: &[String]) -> Result<()> {
+    let words: Vec<_> = words.iter().flat_map(|words| words.split(' ')).map(str::to_owned).collect();
+    service.start(&words, |_| {})
 }

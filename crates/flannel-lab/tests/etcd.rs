@@ -46,7 +46,7 @@ fn an_etcd_of_three_serves_while_its_leader_is_dead_and_takes_it_back() {
     let lab = Lab::up(options("etcd-three", 3)).unwrap();
     let etcd = lab.etcd().unwrap();
     let first = etcd.leader().unwrap();
-    etcd.stop(first, Signal::KILL).unwrap();
+    first.service("etcd").stop(Signal::KILL).unwrap();
     let second = etcd.leader().unwrap();
     assert_ne!(second.name(), first.name());
     etcd.put("/a", "b").unwrap();

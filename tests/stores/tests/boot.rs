@@ -49,7 +49,7 @@ fn a_node_boots_while_etcd_is_away() {
     let fleet = Fleet::etcd("etcd-boot", 3, 1, VXLAN_DUAL).running();
     let (etcd, node) = (fleet.etcd().unwrap(), fleet.node("worker1"));
     let (before, member) = (fleet.identity(node), &etcd.members()[0]);
-    etcd.stop(member, Signal::KILL).unwrap();
+    member.service("etcd").stop(Signal::KILL).unwrap();
     boots(&fleet, node, &["10.0.0.20", "10.0.0.22"]);
     etcd.start(member).unwrap();
     etcd.wait_healthy(member).unwrap();
@@ -66,7 +66,7 @@ fn a_node_boots_while_the_api_server_is_away() {
     let fleet = Fleet::kubernetes("kube-boot", 3, VXLAN_DUAL).running();
     let (kubernetes, node) = (fleet.kubernetes().unwrap(), fleet.node("worker1"));
     let before = fleet.identity(node);
-    kubernetes.stop_api_server(Signal::KILL).unwrap();
+    kubernetes.api_server().stop(Signal::KILL).unwrap();
     boots(&fleet, node, &["master1", "worker2"]);
     kubernetes.start_api_server().unwrap();
     kubernetes.wait_served().unwrap();
@@ -106,7 +106,7 @@ fn leases_of_poison_are_refused_alone_and_a_node_still_boots_by_its_memory() {
     });
     wait_remembered(node, &["10.0.0.250"]);
     let member = &etcd.members()[0];
-    etcd.stop(member, Signal::KILL).unwrap();
+    member.service("etcd").stop(Signal::KILL).unwrap();
     node.restart_flanneld().unwrap();
     is_ready(node);
     assert!(cluster_tests::state(node)["ready"].as_bool().unwrap());

@@ -77,7 +77,7 @@ fn a_password_that_becomes_wrong_and_right_again_costs_nothing_and_is_never_told
     set_password(&etcd, "another");
     // A restart takes all tokens away.
     let member = &etcd.members()[0];
-    etcd.stop(member, Signal::KILL).unwrap();
+    member.service("etcd").stop(Signal::KILL).unwrap();
     etcd.start(member).unwrap();
     etcd.wait_healthy(member).unwrap();
     let refused = |node: &Node| node.log().contains("invalid user ID or password");
@@ -147,7 +147,7 @@ fn the_servers_certificate_expires_and_is_replaced() {
     let (etcd, calm) = (fleet.etcd().unwrap(), Calm::begin(&fleet));
     let restart = || {
         let member = &etcd.members()[0];
-        etcd.stop(member, Signal::KILL).unwrap();
+        member.service("etcd").stop(Signal::KILL).unwrap();
         etcd.start(member).unwrap();
         etcd.wait_healthy(member).unwrap();
     };

@@ -40,7 +40,7 @@ fn the_leader_of_three_is_killed() {
     let fleet = led("etcd-killed");
     let (etcd, calm) = (fleet.etcd().unwrap(), Calm::begin(&fleet));
     let leader = etcd.leader().unwrap();
-    etcd.stop(leader, Signal::KILL).unwrap();
+    leader.service("etcd").stop(Signal::KILL).unwrap();
     etcd.leader().unwrap();
     tell(format!("a new peer is followed after {:?}", fleet.time_to_follow(&stranger(250))));
     etcd.start(leader).unwrap();
@@ -53,14 +53,14 @@ fn the_leader_of_three_hangs() {
     let fleet = led("etcd-hangs");
     let (etcd, calm) = (fleet.etcd().unwrap(), Calm::begin(&fleet));
     let leader = etcd.leader().unwrap();
-    etcd.signal(leader, Signal::STOP);
+    leader.service("etcd").signal(Signal::STOP);
     let others = || etcd.members().iter().filter(|member| member.name() != leader.name());
     let lease = stranger(250);
     time_to("a majority without the leader", LONG, || {
         others().any(|member| etcd.put_at(member, &lease.path(), &lease.value).is_ok())
     });
     tell(format!("a new peer is followed after {:?}", fleet.wait_route(&lease.subnet())));
-    etcd.signal(leader, Signal::CONT);
+    leader.service("etcd").signal(Signal::CONT);
     tell(format!("and after it goes on after {:?}", fleet.time_to_follow(&stranger(251))));
     calm.held();
 }
@@ -93,7 +93,7 @@ fn the_only_member_is_killed_and_comes_back() {
     let fleet = Fleet::etcd("etcd-only", 2, 1, VXLAN).running();
     let (etcd, calm) = (fleet.etcd().unwrap(), Calm::begin(&fleet));
     let member = &etcd.members()[0];
-    etcd.stop(member, Signal::KILL).unwrap();
+    member.service("etcd").stop(Signal::KILL).unwrap();
     // Long enough for the pauses between tries to grow.
     time_to("flanneld to name the trouble", LONG, || {
         fleet.nodes().iter().all(|node| node.log().contains("WARN"))

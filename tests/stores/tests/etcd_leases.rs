@@ -103,7 +103,7 @@ fn copy(from: &Path, to: &Path) {
 /// Stops etcd, does something with its files, and starts it again.
 fn while_stopped(etcd: &Etcd<'_>, work: impl FnOnce(&Path)) {
     let member = &etcd.members()[0];
-    etcd.stop(member, Signal::TERM).unwrap();
+    member.service("etcd").stop(Signal::TERM).unwrap();
     work(&etcd.data(member));
     etcd.start(member).unwrap();
     etcd.wait_healthy(member).unwrap();

@@ -20,7 +20,7 @@ const LONG: Duration = Duration::from_secs(60);
 fn the_api_server_is_away_for_a_minute() {
     let fleet = Fleet::kubernetes("kube-away", 2, VXLAN).running();
     let (kubernetes, calm) = (fleet.kubernetes().unwrap(), Calm::begin(&fleet));
-    kubernetes.stop_api_server(Signal::KILL).unwrap();
+    kubernetes.api_server().stop(Signal::KILL).unwrap();
     let since = Instant::now();
     time_to("a minute to pass", LONG * 2, || {
         assert!(fleet.nodes().iter().all(|node| node.readiness().is_ok()), "ready all the time");
@@ -62,7 +62,7 @@ fn a_version_that_is_gone_leads_to_a_new_list() {
     kubernetes.create("/api/v1/nodes", &NodeObject::v4(250).object()).unwrap();
     let etcd = fleet.etcd().unwrap();
     etcd.compact(etcd.revision().unwrap()).unwrap();
-    kubernetes.stop_api_server(Signal::KILL).unwrap();
+    kubernetes.api_server().stop(Signal::KILL).unwrap();
     kubernetes.start_api_server().unwrap();
     kubernetes.wait_served().unwrap();
     proxy.open();

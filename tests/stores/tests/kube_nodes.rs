@@ -117,7 +117,7 @@ fn a_node_says_what_it_is_as_go_does() {
 fn a_node_without_a_subnet_waits_and_says_why() {
     let fleet = Fleet::kubernetes("kube-waits", 1, VXLAN);
     let (kubernetes, node) = (fleet.kubernetes().unwrap(), fleet.node("master1"));
-    kubernetes.stop_controllers().unwrap();
+    kubernetes.controllers().stop(Signal::KILL).unwrap();
     kubernetes.delete_node("master1").unwrap();
     kubernetes.make_node(node).unwrap();
     node.start_flanneld([""; 0]).unwrap();

@@ -25,7 +25,7 @@ fn a_node_made_anew_never_starts_from_what_its_predecessor_was() {
     let (kubernetes, node) = (fleet.kubernetes().unwrap(), fleet.node("worker1"));
     wait_remembered(node, &["master1"]);
     node.power_off().unwrap();
-    kubernetes.stop_controllers().unwrap();
+    kubernetes.controllers().stop(Signal::KILL).unwrap();
     kubernetes.delete_node("worker1").unwrap();
     let spec = json!({"podCIDR": "10.244.77.0/24", "podCIDRs": ["10.244.77.0/24"]});
     let anew = json!({"metadata": {"name": "worker1"}, "spec": spec});

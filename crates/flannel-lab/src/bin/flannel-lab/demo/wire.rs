@@ -2,11 +2,10 @@
 //! header, in the names of the lab.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::fmt;
 
 use flannel_lab::packet::{Echo, Layer, decode};
 use flannel_lab::{Capture, Lab, PING};
-use flannel_plan::mac::Mac;
 use flannel_screen::Ink;
 
 use super::overlay::{PING_LIMIT, first_pod};
@@ -22,7 +21,7 @@ pub fn show_ping(stage: &mut Stage<'_>, lab: &Lab, to: &str) -> anyhow::Result<(
     let frame = capture.frame()?;
     let layers = decode(&frame)?;
     stage.say(&format!("\nworker1 → {to}, caught on worker1's cable, {} bytes:", frame.len()))?;
-    let names = Names::of(lab)?;
+    let names = Names::all(lab)?;
     for line in explain(&layers, &names) {
         let edge = if line.is_outer { stage.paint(Ink::Key, "┃ outer") } else { "│ pod's".to_owned() };
         stage.say(&format!("  {edge}  {:8}  {:41}  {}", line.kind, line.fields, line.words))?;
@@ -49,41 +48,33 @@ fn conclude(stage: &mut Stage<'_>, layers: &[Layer], is_same_rack: bool) -> anyh
     Ok(stage.good(told)?)
 }
 
-/// Who is who in a lab.
+/// Who is who in a lab, by MAC or address.
 #[derive(Clone, Debug, Default)]
-struct Names {
-    cards: BTreeMap<Mac, String>,
-    hosts: BTreeMap<IpAddr, String>,
-}
+struct Names(BTreeMap<String, String>);
 
 impl Names {
     /// The names of all that can be seen on the wires of a lab.
-    fn of(lab: &Lab) -> anyhow::Result<Self> {
-        let mut names = Self::default();
+    fn all(lab: &Lab) -> anyhow::Result<Self> {
+        let mut names = BTreeMap::new();
         for rack in &lab.topology().racks {
-            names.cards.insert(rack.gateway_mac(), format!("router {}", rack.leaf));
+            names.insert(rack.gateway_mac().to_string(), format!("router {}", rack.leaf));
             for node in &rack.nodes {
-                names.cards.insert(node.mac(), node.name.clone());
-                names.hosts.insert(node.v4(), node.name.clone());
+                names.insert(node.mac().to_string(), node.name.clone());
+                names.insert(node.v4().to_string(), node.name.clone());
             }
         }
         for lease in leases_of(lab)? {
-            names.cards.extend(vtep(&lease).map(|mac| (mac, format!("flannel.1 of {}", lease.owner))));
+            names.extend(vtep(&lease).map(|mac| (mac.to_string(), format!("flannel.1 of {}", lease.owner))));
         }
         for pod in lab.pods()? {
-            names
-                .hosts
-                .extend(pod.addresses().map(|ip| (ip, format!("{} on {}", pod.name(), pod.node().name()))));
+            let name = format!("{} on {}", pod.name(), pod.node().name());
+            names.extend(pod.addresses().map(|ip| (ip.to_string(), name.clone())));
         }
-        Ok(names)
+        Ok(Self(names))
     }
 
-    fn card(&self, mac: Mac) -> String {
-        self.cards.get(&mac).cloned().unwrap_or_else(|| "somebody".to_owned())
-    }
-
-    fn host(&self, address: IpAddr) -> String {
-        self.hosts.get(&address).cloned().unwrap_or_else(|| "somebody".to_owned())
+    fn of(&self, end: &dyn fmt::Display) -> &str {
+        self.0.get(&end.to_string()).map_or("somebody", |name| name)
     }
 }
 
@@ -118,11 +109,11 @@ fn outer(layers: &[Layer]) -> &[Layer] {
 fn line(layer: &Layer, is_outer: bool, names: &Names) -> HeaderShown {
     let (kind, fields, words) = match layer {
         Layer::Ethernet { from, to } => {
-            let words = format!("{} → {}", names.card(*from), names.card(*to));
+            let words = format!("{} → {}", names.of(from), names.of(to));
             ("Ethernet", format!("{from} → {to}"), words)
         }
         Layer::Ip { from, to, hops, .. } => {
-            let words = format!("{} → {}, for {hops} more hops", names.host(*from), names.host(*to));
+            let words = format!("{} → {}, for {hops} more hops", names.of(from), names.of(to));
             (if from.is_ipv4() { "IPv4" } else { "IPv6" }, format!("{from} → {to}"), words)
         }
         Layer::Udp { from, to } => {
@@ -133,22 +124,21 @@ fn line(layer: &Layer, is_outer: bool, names: &Names) -> HeaderShown {
             ("vxlan", format!("network {vni}"), "a whole Ethernet frame follows".to_owned())
         }
         Layer::Echo { direction, sequence } => {
-            ("ICMP", format!("ping {sequence}"), asked(*direction).to_owned())
+            let words = match direction {
+                Echo::Request => "\"are you there?\"",
+                Echo::Reply => "\"yes\"",
+            };
+            ("ICMP", format!("ping {sequence}"), words.to_owned())
         }
         Layer::Other { bytes } => ("data", format!("{bytes} bytes"), String::new()),
     };
     HeaderShown { is_outer, kind, fields, words }
 }
 
-fn asked(direction: Echo) -> &'static str {
-    match direction {
-        Echo::Request => "\"are you there?\"",
-        Echo::Reply => "\"yes\"",
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use flannel_plan::mac::Mac;
+
     use super::*;
 
     fn ip(from: &str, to: &str) -> Layer {
@@ -183,8 +173,7 @@ mod tests {
 
     #[test]
     fn known_hosts_are_called_by_their_names() {
-        let mut names = Names::default();
-        names.hosts.insert("10.244.1.2".parse().unwrap(), "pod1 on worker1".to_owned());
+        let names = Names([("10.244.1.2".to_owned(), "pod1 on worker1".to_owned())].into());
         let expected = HeaderShown {
             is_outer: false,
             kind: "IPv4",
