@@ -20,9 +20,7 @@ use crate::stack::Stack;
 /// Duplicate address detection: whether the kernel does it before it uses an IPv6 address, which takes a second or more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dad {
-    /// It does.
     Enabled,
-    /// It does not.
     Disabled,
 }
 
@@ -31,7 +29,6 @@ pub enum Dad {
 pub enum DadState {
     /// It found no duplicate, or was not done.
     Done,
-    /// It goes on.
     Tentative,
     /// There is a duplicate: the address is not used.
     Failed,
@@ -68,7 +65,6 @@ fn dump_of<T>(
     Ok(found)
 }
 
-/// Writes the request that makes an address.
 pub(crate) fn create(outbox: &mut Outbox, address: &Address, link: u32) {
     // A subnet is leased to one node: looking for a duplicate behind the tunnel would only delay us.
     write(outbox, NLM_F_REPLACE, (address.address, link), Dad::Disabled);
@@ -101,7 +97,6 @@ fn broadcast(address: IpNet) -> Option<Ipv4Addr> {
     }
 }
 
-/// Writes the request that removes an address.
 pub(crate) fn remove(outbox: &mut Outbox, address: IpNet, link: u32) {
     outbox.add(RTM_DELADDR, 0, |message| {
         message.header(&header(address, link));

@@ -59,7 +59,6 @@ impl<'a> Applying<'a> {
         Self { socket, known, indexes: Vec::new(), outbox, places, failures }
     }
 
-    /// Applies all changes and returns the failures.
     pub(crate) fn all(mut self, changes: &[Change]) -> Vec<Failure> {
         for (place, change) in changes.iter().enumerate() {
             if fits_a_batch(change) {

@@ -118,7 +118,6 @@ impl<'a> Conversation<'a> {
 }
 
 impl Stream {
-    /// Reads what is there.
     fn read(&mut self) -> io::Result<()> {
         let mut piece = [0; 16 * 1024];
         while let Some(pipe) = &self.pipe {

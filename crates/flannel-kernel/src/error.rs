@@ -33,62 +33,31 @@ impl ObserveError {
 /// Why a change could not be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
-    /// The kernel said no.
     #[error("cannot {verb} {object}: {why}")]
     Refused { verb: &'static str, object: Box<Item>, why: NetlinkError },
-    /// The device that the object belongs to is not there.
     #[error("cannot {verb} {object}: there is no device {link}")]
     NoDevice { verb: &'static str, object: Box<Item>, link: LinkName },
-    /// A device of that name exists.
     #[error("cannot {verb} {name}: a {found} of that name exists")]
-    NameTaken {
-        verb: &'static str,
-        name: LinkName,
-        /// The kind of the device that has it.
-        found: Box<str>,
-    },
-    /// The device is not the one that was looked at.
+    NameTaken { verb: &'static str, name: LinkName, found: Box<str> },
     #[error("cannot {verb} {object}: another device came in the place of {link}, and has that name now")]
     Exchanged { verb: &'static str, object: Box<Item>, link: LinkName },
-    /// Another vxlan device has the same VNI and port.
     #[error("cannot create {name}: {} has VNI {vni} on UDP port {port}", or_somebody(.by))]
-    VniTaken {
-        /// The device that was to be made.
-        name: LinkName,
-        vni: u32,
-        port: u16,
-        by: Option<LinkName>,
-    },
-    /// Another vxlan device uses the port with another setting of the group policy extension.
+    VniTaken { name: LinkName, vni: u32, port: u16, by: Option<LinkName> },
     #[error(
         "cannot bring {name} up: {by} uses UDP port {port} {} the group policy extension (GBP)",
         if *.gbp { "without" } else { "with" }
     )]
     GbpClash {
-        /// The device that was to come up.
         name: LinkName,
         /// Whether it was to have the extension.
         gbp: bool,
         port: u16,
         by: LinkName,
     },
-    /// Another program listens on the port.
     #[error("cannot bring {name} up: UDP port {port} is in use by another program")]
-    PortTaken {
-        /// The device that was to come up.
-        name: LinkName,
-        port: u16,
-    },
-    /// Rules could not be changed.
+    PortTaken { name: LinkName, port: u16 },
     #[error("cannot {verb} {object}: {why}")]
-    Rules {
-        verb: &'static str,
-        object: String,
-        why: String,
-        /// What an operator can do about it.
-        hint: Option<String>,
-    },
-    /// We know no way to do that.
+    Rules { verb: &'static str, object: String, why: String, hint: Option<String> },
     #[error("cannot {verb} {object}: a bug: we never make such an object")]
     Unknown { verb: &'static str, object: Box<Item> },
 }

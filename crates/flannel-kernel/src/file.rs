@@ -32,7 +32,6 @@ pub fn write(file: &File) -> Result<(), NetlinkError> {
     Ok(replace(path, file.mode, Survives::PowerCut, |out| out.write_all(content))?)
 }
 
-/// Removes a file.
 pub(crate) fn remove(file: &File) -> Result<(), NetlinkError> {
     match fs::remove_file(&*file.path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),

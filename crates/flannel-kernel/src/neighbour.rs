@@ -35,7 +35,6 @@ pub(crate) fn dump_fdb(
     Ok(())
 }
 
-/// Writes the request that makes or replaces a neighbour.
 pub(crate) fn create_neighbour(outbox: &mut Outbox, neighbour: &Neighbour, link: u32) {
     outbox.add(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, |message| {
         message.header(&header(family_of(neighbour.address), link, NUD_PERMANENT, 0));
@@ -45,7 +44,6 @@ pub(crate) fn create_neighbour(outbox: &mut Outbox, neighbour: &Neighbour, link:
     });
 }
 
-/// Writes the request that removes a neighbour.
 pub(crate) fn remove_neighbour(outbox: &mut Outbox, neighbour: &Neighbour, link: u32) {
     outbox.add(RTM_DELNEIGH, 0, |message| {
         message.header(&header(family_of(neighbour.address), link, 0, 0));
@@ -53,7 +51,6 @@ pub(crate) fn remove_neighbour(outbox: &mut Outbox, neighbour: &Neighbour, link:
     });
 }
 
-/// Writes the request that makes or replaces a forwarding entry.
 pub(crate) fn create_fdb(outbox: &mut Outbox, entry: &FdbEntry, link: u32) {
     let mark = if entry.marked { NTF_EXT_LEARNED } else { 0 };
     outbox.add(RTM_NEWNEIGH, NLM_F_CREATE | NLM_F_REPLACE, |message| {
@@ -65,7 +62,6 @@ pub(crate) fn create_fdb(outbox: &mut Outbox, entry: &FdbEntry, link: u32) {
     });
 }
 
-/// Writes the request that removes a forwarding entry.
 pub(crate) fn remove_fdb(outbox: &mut Outbox, entry: &FdbEntry, link: u32) {
     // Without a destination: a wrong one is answered with success, and nothing is removed.
     outbox.add(RTM_DELNEIGH, 0, |message| {

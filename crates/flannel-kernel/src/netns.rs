@@ -26,19 +26,15 @@ pub enum Namespace {
 /// Why work could not be run inside a namespace.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetnsError {
-    /// There is no such namespace, or we may not enter it.
     #[error("cannot enter the network namespace {}: {why}", .path.display())]
     Enter { path: PathBuf, why: NetlinkError },
-    /// No new namespace could be made.
     #[error("cannot make a network namespace: {0}")]
     Make(NetlinkError),
-    /// No thread could be started.
     #[error("cannot start a thread: {0}")]
     Thread(NetlinkError),
     /// The namespace of this thread cannot be named, so that there would be no way back to it.
     #[error("cannot open the network namespace of this thread: {0}")]
     Own(NetlinkError),
-    /// The namespace cannot be entered.
     #[error("cannot enter a network namespace: {0}")]
     Visit(NetlinkError),
 }

@@ -186,7 +186,6 @@ fn read_neighbour(message: &Received) -> Option<IpAddr> {
     attributes.get(NDA_DST).and_then(ip).filter(|_| message.kind == RTM_NEWNEIGH && has_answered)
 }
 
-/// Reads a message about a device.
 pub(crate) fn read(message: &Received) -> Option<Device> {
     if message.kind != RTM_NEWLINK {
         return None;

@@ -22,13 +22,10 @@ use crate::stack::{self, Device, Stack};
 #[derive(Clone, Copy, Debug)]
 pub struct NewVeth<'a> {
     pub name: LinkName,
-    /// The hardware address of this end.
     pub mac: Mac,
     /// The bridge that this end is a port of.
     pub master: Option<u32>,
-    /// The name of the other end.
     pub peer: LinkName,
-    /// The hardware address of the other end.
     pub peer_mac: Mac,
     /// Where the other end is to be; none is here.
     pub peer_namespace: Option<BorrowedFd<'a>>,

@@ -57,17 +57,11 @@ pub struct OwnEntry {
 /// What may have changed: for a log, not to act upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// Some notices were lost.
     Everything,
-    /// A device.
     Link(LinkName),
-    /// An address on a device.
     Address(LinkName),
-    /// A route to a destination.
     Route(IpNet),
-    /// A neighbour on a device.
     Neighbour(LinkName),
-    /// A forwarding entry of a device.
     Fdb(LinkName),
 }
 

@@ -46,23 +46,18 @@ pub struct Wiring {
     pub device: u32,
     pub addresses: Vec<IpNet>,
     pub routes: Vec<PodRoute>,
-    /// Duplicate address detection of its IPv6 addresses.
     pub dad: Dad,
 }
 
 /// What of a [`Wiring`] failed, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WiringError {
-    /// Not a single request could be made.
     #[error("cannot speak to the kernel: {0}")]
     Unheard(NetlinkError),
-    /// An address.
     #[error("failed to add IP addr {0}: {1}")]
     Address(IpNet, NetlinkError),
-    /// To switch the device on.
     #[error("failed to set the device up: {0}")]
     Raise(NetlinkError),
-    /// A route.
     #[error("failed to add route '{0}': {1}")]
     Route(PodRoute, NetlinkError),
 }

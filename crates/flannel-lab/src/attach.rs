@@ -99,7 +99,6 @@ impl Node {
         Ok(answer.map_err(failed)?.attachment)
     }
 
-    /// Detaches a pod.
     pub(crate) fn detach(&self, pod: &str) -> Result<()> {
         let runtime = self.runtime()?;
         let detached = runtime.del(&self.network()?, &container(pod, INTERFACE));

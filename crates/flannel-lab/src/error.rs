@@ -10,31 +10,23 @@ use flannel_cni::runtime::LoadError;
 /// Why the lab could not do something.
 #[derive(Debug, thiserror::Error)]
 pub enum LabError {
-    /// Namespaces need root.
     #[error("a lab is made of namespaces, which only root may create: run it with sudo")]
     NotRoot,
     /// Something that is needed is not there, and where it is or how to get it.
     #[error("{0}")]
     Missing(String),
-    /// A name that is not made of small letters, digits and dashes.
     #[error("{name:?} is no name for a {what}: use 1 to {most} small letters, digits and dashes")]
     BadName { what: &'static str, name: String, most: usize },
-    /// A shape that the address plan cannot number.
     #[error("no topology of {racks} racks and {nodes} nodes: {why}")]
     Topology { racks: usize, nodes: usize, why: &'static str },
-    /// An etcd of too few or too many members.
     #[error("no etcd of {0} members: 1, 3 or 5 make sense")]
     Members(usize),
-    /// The name is in use.
     #[error("lab {0} is there already: take it down with `flannelctl lab down --name {0}`")]
     Exists(String),
-    /// There is no such lab.
     #[error("no lab {0}: bring one up with `flannelctl lab up --name {0}`")]
     NoLab(String),
-    /// The command was run inside one of the lab's own nodes.
     #[error("this shell is inside the lab ({0}): leave it first")]
     Inside(String),
-    /// The node is powered off.
     #[error("{0} is powered off: power it on with `flannelctl lab heal {0}`")]
     PoweredOff(String),
     /// Something that the lab does, or has others do, went wrong.
@@ -48,19 +40,14 @@ pub enum LabError {
     /// The system or a plugin does not do something.
     #[error("cannot {what}: {source}")]
     System { what: String, source: Box<dyn Error + Send + Sync> },
-    /// The configurations of the node's networks are wrong.
     #[error(transparent)]
     Network(#[from] LoadError),
-    /// The daemon ended by itself.
     #[error("flanneld on {node} has ended; its last words:\n{log}")]
     FlanneldEnded { node: String, log: String },
-    /// No answer came.
     #[error("{from} gets no answer from {to}: {why}")]
     NoAnswer { from: String, to: String, why: String },
-    /// A condition did not come true in time.
     #[error("waited {limit:?} for {what}: {last}")]
     Timeout { what: String, limit: Duration, last: String },
-    /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,
 }

@@ -37,9 +37,7 @@ pub struct Entry {
     pub value: String,
     /// The lease that it lives by; 0 if it lives for ever.
     pub lease: i64,
-    /// When it was made, in etcd's count.
     pub create_revision: i64,
-    /// When it was last written, in etcd's count.
     pub mod_revision: i64,
 }
 

@@ -139,6 +139,7 @@ impl<'a> Kubernetes<'a> {
         start(self.controllers(), &words)
     }
 
+    /// The API server.
     pub fn api_server(&self) -> Service<'a> {
         self.server.service(API_SERVER)
     }

@@ -26,7 +26,6 @@ use crate::{LabError, Result, process, program, wiring};
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long a booted machine may stay unseen.
 pub(crate) const BOOT_LIMIT: Duration = Duration::from_secs(60);
-/// The longest name of a lab.
 const LONGEST_NAME: usize = 40;
 
 /// A running lab. Dropping it takes it down, unless it was found by [`Lab::open`] or left by [`Lab::keep`].

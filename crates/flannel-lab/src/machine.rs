@@ -59,9 +59,7 @@ pub(crate) enum Role {
     Node,
     /// Runs a lease store's programs on the host's files: what they keep is in the lab's folder.
     Server,
-    /// Forwards packets.
     Router,
-    /// Forwards frames.
     Switch,
 }
 

@@ -19,10 +19,8 @@ pub enum Backend {
 /// The address families of the pods.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Families {
-    /// IPv4 alone.
     #[default]
     V4,
-    /// IPv4 and IPv6.
     Dual,
 }
 

@@ -11,7 +11,10 @@ const VXLAN_PORTS: [u16; 2] = [8472, 4789];
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Layer {
     /// From card to card.
-    Ethernet { from: Mac, to: Mac },
+    Ethernet {
+        from: Mac,
+        to: Mac,
+    },
     /// From host to host, in either family.
     Ip {
         from: IpAddr,
@@ -21,24 +24,29 @@ pub enum Layer {
         header: usize,
     },
     /// From program to program.
-    Udp { from: u16, to: u16 },
+    Udp {
+        from: u16,
+        to: u16,
+    },
     /// A whole frame follows.
     Vxlan {
         /// The number of the virtual network.
         vni: u32,
     },
     /// A ping or its answer, in either family.
-    Echo { direction: Echo, sequence: u16 },
-    /// Anything else.
-    Other { bytes: usize },
+    Echo {
+        direction: Echo,
+        sequence: u16,
+    },
+    Other {
+        bytes: usize,
+    },
 }
 
 /// The two halves of a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Echo {
-    /// "Are you there?"
     Request,
-    /// "Yes."
     Reply,
 }
 

@@ -61,7 +61,6 @@ pub(crate) fn check_root() -> Result<()> {
     if rustix::process::geteuid().is_root() { Ok(()) } else { Err(LabError::NotRoot) }
 }
 
-/// The daemon to be run.
 pub(crate) fn find_flanneld() -> Result<PathBuf> {
     find("flanneld", "FLANNELD")
 }
@@ -142,7 +141,6 @@ pub(crate) fn write(path: impl AsRef<Path>, text: &str) -> Result<()> {
     std::fs::write(&path, text).map_err(LabError::file("write", path.as_ref()))
 }
 
-/// Writes a value as JSON.
 pub(crate) fn write_json(path: impl AsRef<Path>, value: &impl Serialize) -> Result<()> {
     let text = serde_json::to_string_pretty(value);
     write(&path, &text.map_err(|why| LabError::failed(path.as_ref().display(), why))?)

@@ -100,7 +100,6 @@ impl Service<'_> {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// The last lines of the log.
     pub(crate) fn last_words(&self) -> String {
         let log = self.log();
         let lines: Vec<_> = log.lines().collect();

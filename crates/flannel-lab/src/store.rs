@@ -52,7 +52,6 @@ impl Store {
         }
     }
 
-    /// How many servers it needs.
     pub(crate) fn servers(&self) -> usize {
         match self {
             Self::Directory => 0,

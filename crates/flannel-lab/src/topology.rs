@@ -68,7 +68,6 @@ impl Default for Topology {
 }
 
 impl Topology {
-    /// The spine's name.
     pub const SPINE: &'static str = "spine";
 
     /// `nodes` nodes in `racks` racks: the master in the first, the workers spread evenly, in order.

@@ -24,7 +24,6 @@ impl Outbox {
         outbox
     }
 
-    /// Adds a request.
     pub(crate) fn add(&mut self, kind: u16, flags: u16, write: impl FnOnce(&mut Writer)) {
         let start = self.bytes.len();
         self.starts.push(start);
@@ -37,7 +36,6 @@ impl Outbox {
         self.bytes[start..start + 4].copy_from_slice(&length.to_ne_bytes());
     }
 
-    /// How many requests it holds.
     pub(crate) fn len(&self) -> usize {
         self.starts.len()
     }
@@ -57,7 +55,6 @@ impl Outbox {
         }
     }
 
-    /// Adds a flag to the last request.
     pub(crate) fn flag_last(&mut self, flag: u16) {
         if let Some(start) = self.starts.last() {
             let at = start + 6;
@@ -90,7 +87,6 @@ impl Writer<'_> {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Writes an attribute.
     pub(crate) fn attribute(&mut self, kind: u16, value: &[u8]) {
         let length = u16::try_from(ATTRIBUTE + value.len()).unwrap_or(u16::MAX);
         self.bytes.extend_from_slice(&length.to_ne_bytes());
@@ -99,12 +95,10 @@ impl Writer<'_> {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 
-    /// Writes an attribute that is a number.
     pub(crate) fn number(&mut self, kind: u16, value: u32) {
         self.attribute(kind, &value.to_ne_bytes());
     }
 
-    /// Writes an attribute that is a text.
     pub(crate) fn text(&mut self, kind: u16, value: &str) {
         let start = self.bytes.len();
         self.attribute(kind, value.as_bytes());
@@ -114,7 +108,6 @@ impl Writer<'_> {
         self.bytes.resize(start + usize::from(length).next_multiple_of(4), 0);
     }
 
-    /// Writes an attribute that is an IP address.
     pub(crate) fn ip(&mut self, kind: u16, value: IpAddr) {
         match value {
             IpAddr::V4(ip) => self.attribute(kind, &ip.octets()),

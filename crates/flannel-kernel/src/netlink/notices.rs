@@ -19,7 +19,6 @@ pub(crate) struct NoticeSocket {
 
 /// What was heard.
 pub(crate) enum Receipt<'a> {
-    /// Nothing yet.
     Nothing,
     /// Something that was lost; what was still to be read is thrown away.
     Lost,

@@ -12,7 +12,6 @@ use flannel_plan::lease::Lease;
 use crate::leases::{leases_of, public_shown, subnets_shown, vtep};
 use flannel_screen::{Ink, Screen, cell};
 
-/// A table with borders.
 fn bordered<T: ToString>(header: impl IntoIterator<Item = T>) -> Table {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_FULL_CONDENSED);

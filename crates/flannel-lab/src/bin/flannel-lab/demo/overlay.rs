@@ -67,7 +67,6 @@ pub fn pings(stage: &mut Stage<'_>, lab: &Lab) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The first pod of a node.
 pub fn first_pod(node: &Node) -> anyhow::Result<Pod<'_>> {
     node.pods()?.into_iter().next().ok_or_else(|| anyhow::anyhow!("bug: {} has no pod", node.name()))
 }

@@ -42,7 +42,6 @@ impl<'a> Stage<'a> {
         self.say(&text)
     }
 
-    /// The text in its tone.
     pub fn paint(&self, tone: Ink, text: &str) -> String {
         Screen::of_stdout().paint(tone, text)
     }
