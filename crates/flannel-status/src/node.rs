@@ -107,6 +107,7 @@ pub struct ObjectCount {
     pub left_over: usize,
 }
 
+/// Says how this node is.
 pub fn node_status(evidence: &Evidence) -> NodeStatus {
     let report = &evidence.report;
     let inputs = report.inputs.as_deref();

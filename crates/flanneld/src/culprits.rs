@@ -13,6 +13,7 @@ const WRITERS: [&str; 2] = ["iptables-restor", "ip6tables-resto"];
 pub struct Culprits(Arc<Mutex<BTreeSet<String>>>);
 
 impl Culprits {
+    /// Notes a program.
     pub fn note(&self, program: &str) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(quoted(program).to_string());
     }
@@ -43,6 +44,7 @@ pub struct Suspects {
 }
 
 impl Suspects {
+    /// Nobody so far.
     pub fn new(culprits: Culprits) -> Self {
         Self { culprits, heard: BTreeSet::new(), accused: BTreeSet::new(), worked: false }
     }

@@ -109,6 +109,7 @@ pub struct Daemon<K> {
 }
 
 impl<K: Kernel> Daemon<K> {
+    /// Puts the parts together.
     pub fn new(parts: Parts<K>) -> Self {
         let firewall_backend = FirewallBackend::new(parts.options.rules);
         let (identity, damper) = (IdentityChoice::default(), Damper::default());

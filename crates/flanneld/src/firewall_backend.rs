@@ -40,6 +40,7 @@ pub struct FirewallBackend {
 }
 
 impl FirewallBackend {
+    /// Nothing asked so far.
     pub fn new(options: RuleOptions) -> Self {
         Self { options, known: None }
     }

@@ -69,6 +69,7 @@ pub struct Pass {
 }
 
 impl Reporter {
+    /// Nothing told so far.
     pub fn new(
         health: Arc<Health>,
         supervisor: Supervisor,
@@ -93,6 +94,7 @@ impl Reporter {
         }
     }
 
+    /// Tells that the loop comes round.
     pub fn beat(&self) {
         self.health.metrics.pulse.note(Instant::now());
     }

@@ -37,6 +37,7 @@ impl ThrottledFile {
         Self { path: path.into(), survives, pause, earliest, is_there: false, waiting: false, trouble: None }
     }
 
+    /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }

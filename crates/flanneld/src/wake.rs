@@ -39,6 +39,7 @@ struct Rung {
 }
 
 impl Bell {
+    /// Rings.
     pub fn ring(&self, wake: Wake) {
         let mut greatest = self.lock();
         if greatest.is_none_or(|before| before < wake) {

@@ -44,6 +44,7 @@ pub struct Failures {
 }
 
 impl Failures {
+    /// None so far.
     pub fn new(counted: Family<Labels<1>, Counter>) -> Self {
         Self { counted, standing: Arc::default() }
     }

@@ -160,10 +160,12 @@ pub struct FlagTable {
 }
 
 impl FlagTable {
+    /// Every flag.
     pub fn all(&self) -> impl Iterator<Item = &'static Flag> {
         self.original.iter().chain(self.ours).chain(self.ignored)
     }
 
+    /// The flag of this name.
     pub fn find(&self, name: &str) -> Option<&'static Flag> {
         self.all().find(|flag| flag.name == name)
     }
