@@ -223,13 +223,12 @@ fn stays_tracked(family: Family, why: &str) -> Finding {
 mod tests {
     use super::*;
     use crate::rules::found::Unreadable;
-    use crate::rules::tools::{Ability, Program};
+    use crate::rules::tools::Program;
 
     /// A host with the programs of both families.
-    fn iptables(random_ports6: bool) -> Tools {
-        let program =
-            |random_ports| Program { system: System::IptablesNft, ability: Ability { random_ports } };
-        let iptables = ByFamily { v4: Some(program(true)), v6: Some(program(random_ports6)) };
+    fn iptables(v6: SourcePorts) -> Tools {
+        let program = |source_ports| Program { system: System::IptablesNft, source_ports };
+        let iptables = ByFamily { v4: Some(program(SourcePorts::Randomised)), v6: Some(program(v6)) };
         Tools { nftables: None, iptables }
     }
 
@@ -255,10 +254,13 @@ mod tests {
             untracked: vec![],
             notes: vec![],
         };
-        let decision = by_tools(&needs(false), iptables(false));
+        let decision = by_tools(&needs(false), iptables(SourcePorts::Kept));
         assert_eq!(decision, Decision { firewall, is_makeshift: false });
         let kept = FirewallNeeds { source_ports: SourcePorts::Kept, ..needs(false) };
-        assert_eq!(by_tools(&kept, iptables(false)).firewall.source_ports.v4, Some(SourcePorts::Kept));
+        assert_eq!(
+            by_tools(&kept, iptables(SourcePorts::Kept)).firewall.source_ports.v4,
+            Some(SourcePorts::Kept)
+        );
     }
 
     #[test]
@@ -290,7 +292,7 @@ mod tests {
     fn each_question_follows_from_the_answers_before_and_none_is_asked_twice() {
         let (needs, mut facts, mut asked) = (needs(false), FirewallFacts::default(), Vec::new());
         let answers = [
-            FirewallFacts { tools: Some(iptables(true)), ..FirewallFacts::default() },
+            FirewallFacts { tools: Some(iptables(SourcePorts::Randomised)), ..FirewallFacts::default() },
             FirewallFacts { unreadable: Some(vec![]), ..FirewallFacts::default() },
             FirewallFacts {
                 untrack: ByFamily { v4: Some(Untrack::Possible), v6: Some(Untrack::Impossible) },

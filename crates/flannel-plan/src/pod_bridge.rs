@@ -11,20 +11,6 @@ use crate::link_name::LinkName;
 use crate::observation::{LinkFact, Observation};
 use crate::state::{LinkKind, RouteKind};
 
-/// What becomes of packets for pods of this node that no route leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Strays {
-    Leave,
-    Dropped,
-}
-
-impl NodeOptions {
-    /// What becomes of packets for pods of this node that no route leads to.
-    pub fn strays(&self) -> Strays {
-        if self.blackhole_route { Strays::Dropped } else { Strays::Leave }
-    }
-}
-
 /// Whether packets between pods of one bridge meet the rules of the host: without it, answers through a Service come
 /// from an address that nobody asked, and are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,14 +47,14 @@ pub fn findings(
     observation: &Observation,
     config: &NetworkConfig,
     own: &ByFamily<IpNet>,
-    strays: Strays,
+    node: &NodeOptions,
 ) -> Vec<Finding> {
     let mut findings = Vec::new();
     for bridge in observation.links.iter().filter(|fact| is_bridge(fact)) {
         for gateway in gateways(observation, bridge.link.name, config) {
             let family = Family::of_net(gateway);
             match own.get(family).filter(|subnet| overlap(**subnet, gateway.trunc())) {
-                Some(subnet) => findings.extend(cut_off(observation, bridge, *subnet, strays)),
+                Some(subnet) => findings.extend(cut_off(observation, bridge, *subnet, node)),
                 None if own.get(family).is_some() => findings.push(stale(bridge.link.name, gateway)),
                 None => {}
             }
@@ -104,7 +90,12 @@ fn gateways(
 }
 
 /// Why packets do not reach the pods behind a bridge that has their gateway.
-fn cut_off(observation: &Observation, bridge: &LinkFact, subnet: IpNet, strays: Strays) -> Option<Finding> {
+fn cut_off(
+    observation: &Observation,
+    bridge: &LinkFact,
+    subnet: IpNet,
+    node: &NodeOptions,
+) -> Option<Finding> {
     let name = bridge.link.name;
     let leads_there =
         |kind: RouteKind, link: Option<LinkName>| kind == RouteKind::Unicast && link == Some(name);
@@ -121,11 +112,10 @@ fn cut_off(observation: &Observation, bridge: &LinkFact, subnet: IpNet, strays: 
     } else {
         return None; // a bridge that does not run has no pods
     };
-    let strays = match strays {
-        Strays::Leave => {
-            "packets for them leave by the default route, in clear; with --ip-blackhole-route they are dropped"
-        }
-        Strays::Dropped => "packets for them are dropped",
+    let strays = if node.blackhole_route {
+        "packets for them are dropped"
+    } else {
+        "packets for them leave by the default route, in clear; with --ip-blackhole-route they are dropped"
     };
     let finding = Finding::new(Code::BridgeBroken, name, fault);
     Some(finding.because(format!("the pods of this node are cut off, and {strays}")).or_do(remedy))
@@ -181,8 +171,9 @@ mod tests {
         }
     }
 
-    fn told(observation: &Observation, strays: Strays) -> Vec<String> {
-        texts(&findings(observation, &config(), &ByFamily { v4: OWN.parse().ok(), v6: None }, strays))
+    fn told(observation: &Observation, blackhole_route: bool) -> Vec<String> {
+        let node = NodeOptions { blackhole_route, ..NodeOptions::default() };
+        texts(&findings(observation, &config(), &ByFamily { v4: OWN.parse().ok(), v6: None }, &node))
     }
 
     #[test]
@@ -212,7 +203,7 @@ mod tests {
         let (alone, docker) = (node(&["10.244.3.1/24"], &[OWN]), node(&["172.17.0.1/16", "fd00::1/64"], &[]));
         let whole = node(&["10.244.0.1/16"], &["10.244.0.0/16"]);
         for observation in [alone, docker, whole] {
-            assert_eq!(told(&observation, Strays::Leave), [""; 0]);
+            assert_eq!(told(&observation, false), [""; 0]);
         }
     }
 
@@ -223,20 +214,20 @@ mod tests {
         let cut = "cni0 is down: the pods of this node are cut off, and packets for them";
         let raise = "raise it with `ip link set cni0 up`";
         let leave = "leave by the default route, in clear; with --ip-blackhole-route they are dropped";
-        assert_eq!(told(&observation, Strays::Leave), [format!("{cut} {leave}; {raise}")]);
-        assert_eq!(told(&observation, Strays::Dropped), [format!("{cut} are dropped; {raise}")]);
+        assert_eq!(told(&observation, false), [format!("{cut} {leave}; {raise}")]);
+        assert_eq!(told(&observation, true), [format!("{cut} are dropped; {raise}")]);
     }
 
     #[test]
     fn a_route_to_the_bridge_that_is_missing_is_told_with_what_adds_it() {
-        let notes = told(&node(&["10.244.3.1/24"], &["10.244.9.0/24"]), Strays::Leave);
+        let notes = told(&node(&["10.244.3.1/24"], &["10.244.9.0/24"]), false);
         assert!(notes[0].starts_with("10.244.3.0/24 has no route to cni0: the pods"), "{notes:?}");
         assert!(notes[0].ends_with("add it with `ip route add 10.244.3.0/24 dev cni0`"), "{notes:?}");
     }
 
     #[test]
     fn the_gateway_of_an_earlier_lease_is_told_with_what_removes_it() {
-        let notes = told(&node(&["10.244.3.1/24", "10.244.1.1/24"], &[OWN, "10.244.1.0/24"]), Strays::Leave);
+        let notes = told(&node(&["10.244.3.1/24", "10.244.1.1/24"], &[OWN, "10.244.1.0/24"]), false);
         let [note] = &notes[..] else { panic!("{notes:?}") };
         assert!(note.starts_with("cni0 has 10.244.1.1/24, the gateway of an earlier lease"), "{note}");
         assert!(note.ends_with("or with `ip addr del 10.244.1.1/24 dev cni0`"), "{note}");

@@ -5,7 +5,6 @@
 //! spelling of one of the two languages; the other is spoken by `flannel-kernel`.
 
 pub mod chain;
-mod chain_name;
 mod display;
 pub mod edit;
 pub mod explain;
@@ -27,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use crate::diff::{Change, diff};
 use crate::family::Family;
 use crate::state::{Item, State};
-pub use chain_name::ChainName;
+pub use chain::ChainName;
 pub use display::differences;
 pub use rule::{Action, Expression, Is, Match, Rule, SCTP, SetMark, Side, SourcePorts, TCP, UDP};
 

@@ -54,8 +54,7 @@ impl Comparison {
         let mut changes = diff(&plan.desired, &observed.ours);
         changes.retain(|change| !unseen.iter().any(|(key, _)| *key == change.key()));
         let unseen = unseen.into_iter().map(|(_, finding)| finding).collect();
-        let bridges =
-            pod_bridge::findings(observation, &inputs.config, &inputs.own.subnets, inputs.node.strays());
+        let bridges = pod_bridge::findings(observation, &inputs.config, &inputs.own.subnets, &inputs.node);
         Ok(Self { plan, changes, foreign: observed.foreign, unseen, bridges })
     }
 

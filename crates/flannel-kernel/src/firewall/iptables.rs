@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use flannel_plan::family::Family;
-use flannel_plan::rules::System;
+use flannel_plan::rules::{SourcePorts, System};
 
 pub use legacy::legacy_table;
 
@@ -126,9 +126,12 @@ impl Iptables {
         output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default()
     }
 
-    /// Whether its masquerade can choose ports at random.
-    pub fn knows_random_ports(&self) -> bool {
-        version(&self.version()).is_some_and(|version| version >= RANDOM_PORTS)
+    /// How its masquerade can choose ports.
+    pub fn source_ports(&self) -> SourcePorts {
+        match version(&self.version()) {
+            Some(version) if version >= RANDOM_PORTS => SourcePorts::Randomised,
+            _ => SourcePorts::Kept,
+        }
     }
 
     /// Whether the kernel can do what the programs want of it.

@@ -21,8 +21,8 @@ use flannel_plan::rules::found::{FoundTable, RuleObservation, Unreadable};
 use flannel_plan::rules::iptables::Saved;
 use flannel_plan::rules::observed::RuleScope;
 use flannel_plan::rules::role::Role;
-use flannel_plan::rules::tools::{Ability, Program, Tools};
-use flannel_plan::rules::{RuleTable, System, TableId, iptables as language};
+use flannel_plan::rules::tools::{Program, Tools};
+use flannel_plan::rules::{RuleTable, SourcePorts, System, TableId, iptables as language};
 use flannel_plan::state::Item;
 
 pub use failure::{RuleFailure, RulesError};
@@ -65,21 +65,19 @@ impl Rules {
         self.native.nft.as_ref().ok().map(Nft::port_id)
     }
 
-    /// What the kernel's nftables can do; none if the kernel has none.
-    pub fn nftables(&mut self) -> Option<Ability> {
-        self.native.ability()
+    /// How masquerade can choose ports in the kernel's nftables; none if the kernel has none.
+    pub fn nftables(&mut self) -> Option<SourcePorts> {
+        self.native.source_ports()
     }
 
     /// What this host can hold rules of some families with; runs the program of iptables of each once.
     pub fn tools(&mut self, families: &[Family]) -> Tools {
         let mut programs = ByFamily::default();
         for family in families {
-            *programs.slot(*family) = Iptables::find(*family).map(|found| {
-                let ability = Ability { random_ports: found.knows_random_ports() };
-                Program { system: found.system, ability }
-            });
+            *programs.slot(*family) = Iptables::find(*family)
+                .map(|found| Program { system: found.system, source_ports: found.source_ports() });
         }
-        Tools { nftables: self.native.ability(), iptables: programs }
+        Tools { nftables: self.native.source_ports(), iptables: programs }
     }
 
     /// Whether a system can keep tunnel packets from connection tracking; not every kernel has what it takes. None if

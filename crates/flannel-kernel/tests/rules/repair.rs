@@ -1,9 +1,10 @@
 //! What others do to our rules is seen and put right, and theirs stay.
 
 use flannel_kernel::firewall::rules::Rules;
-use flannel_plan::family::Family;
+use flannel_plan::family::{ByFamily, Family};
 use flannel_plan::rules::spec::desired;
-use flannel_plan::rules::{System, changes};
+use flannel_plan::rules::tools::Program;
+use flannel_plan::rules::{SourcePorts, System, changes};
 
 use crate::sandbox::sh;
 use crate::{due, in_a_node, in_every_system, listing, nothing, observe, programs, scope, settle, spec};
@@ -216,13 +217,9 @@ fn what_a_host_can_do_is_found_out_without_a_trace() {
     in_a_node(|| {
         let mut rules = Rules::open();
         let tools = rules.tools(&Family::BOTH);
-        assert!(tools.nftables.is_some_and(|ability| ability.random_ports));
-        let systems: Vec<_> = tools
-            .iptables
-            .iter()
-            .map(|(_, program)| (program.system, program.ability.random_ports))
-            .collect();
-        assert_eq!(systems, [(System::IptablesNft, true); 2]);
+        assert_eq!(tools.nftables, Some(SourcePorts::Randomised));
+        let program = Program { system: System::IptablesNft, source_ports: SourcePorts::Randomised };
+        assert_eq!(tools.iptables, ByFamily { v4: Some(program), v6: Some(program) });
         assert_eq!(sh("nft list ruleset"), "");
     });
 }

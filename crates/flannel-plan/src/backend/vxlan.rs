@@ -195,14 +195,7 @@ fn through_tunnel(endpoint: &Endpoint, link: LinkName, mac: Mac) -> [Item; 3] {
     [
         Item::Fdb(FdbEntry { link, mac, destination: Some(endpoint.public), marked: true }),
         Item::Neighbour(Neighbour { link, address: gateway, mac, protocol: PROTOCOL }),
-        Item::Route(Route {
-            destination: endpoint.subnet,
-            kind: RouteKind::Unicast,
-            via: Some(gateway),
-            link: Some(link),
-            onlink: true,
-            protocol: PROTOCOL,
-        }),
+        Item::Route(Route { via: Some(gateway), onlink: true, ..direct_route(endpoint, link) }),
     ]
 }
 

@@ -19,27 +19,11 @@ pub(super) struct Stated {
     subnet_max: Result<Option<IpAddr>, Noted>,
 }
 
-struct Keys {
-    network: &'static str,
-    subnet_len: &'static str,
-    subnet_min: &'static str,
-    subnet_max: &'static str,
-}
-
-fn keys(family: Family) -> Keys {
+/// The key of a family: `Network` and `IPv6Network`, likewise `SubnetLen`, `SubnetMin` and `SubnetMax`.
+fn key(family: Family, name: &str) -> String {
     match family {
-        Family::V4 => Keys {
-            network: "Network",
-            subnet_len: "SubnetLen",
-            subnet_min: "SubnetMin",
-            subnet_max: "SubnetMax",
-        },
-        Family::V6 => Keys {
-            network: "IPv6Network",
-            subnet_len: "IPv6SubnetLen",
-            subnet_min: "IPv6SubnetMin",
-            subnet_max: "IPv6SubnetMax",
-        },
+        Family::V4 => name.to_owned(),
+        Family::V6 => format!("IPv6{name}"),
     }
 }
 
@@ -57,34 +41,33 @@ fn longest_len(family: Family) -> u8 {
 }
 
 pub(super) fn read(fields: &mut Fields<'_>, family: Family) -> Stated {
-    let keys = keys(family);
     let longest = longest_len(family);
     let expected = format!("a whole number up to {longest}: a subnet needs at least four addresses");
     Stated {
         family,
-        network: fields.network(keys.network, family),
+        network: fields.network(&key(family, "Network"), family),
         // For Go, 0 is the same as absent.
         subnet_len: fields
-            .number(keys.subnet_len, &expected, |length| length <= longest)
+            .number(&key(family, "SubnetLen"), &expected, |length| length <= longest)
             .map(|length| length.filter(|length| *length > 0)),
-        subnet_min: fields.address(keys.subnet_min, family),
-        subnet_max: fields.address(keys.subnet_max, family),
+        subnet_min: fields.address(&key(family, "SubnetMin"), family),
+        subnet_max: fields.address(&key(family, "SubnetMax"), family),
     }
 }
 
 /// Fills in what is not said, and notes all that does not agree.
 pub(super) fn check(fields: &mut Fields<'_>, stated: Stated) -> Result<PodNetwork, Noted> {
     let family = stated.family;
-    let keys = keys(family);
+    let (min_key, max_key) = (key(family, "SubnetMin"), key(family, "SubnetMax"));
     let network = check_network(fields, family, stated.network?)?;
     let subnet_len = stated.subnet_len.and_then(|length| check_len(fields, network, length));
     let subnet_reach = subnet_len.as_ref().ok().and_then(|length| reach(family, *length));
-    let mut check_bound = |key, bound: Option<IpAddr>| match bound {
+    let mut check_bound = |key: &str, bound: Option<IpAddr>| match bound {
         Some(bound) => check_bound(fields, key, bound, network, subnet_reach).map(Some),
         None => Ok(None),
     };
-    let stated_min = stated.subnet_min.and_then(|bound| check_bound(keys.subnet_min, bound));
-    let stated_max = stated.subnet_max.and_then(|bound| check_bound(keys.subnet_max, bound));
+    let stated_min = stated.subnet_min.and_then(|bound| check_bound(&min_key, bound));
+    let stated_max = stated.subnet_max.and_then(|bound| check_bound(&max_key, bound));
 
     let (subnet_len, subnet_reach) = (subnet_len?, subnet_reach.ok_or(Noted)?);
     let (stated_min, stated_max) = (stated_min?, stated_max?);
@@ -94,8 +77,8 @@ pub(super) fn check(fields: &mut Fields<'_>, stated: Stated) -> Result<PodNetwor
     let subnet_max = stated_max.or(address(family, last - subnet_reach)).ok_or(Noted)?;
     if subnet_min > subnet_max {
         return Err(match stated_min {
-            Some(_) => fields.note(keys.subnet_min, format!("at most {subnet_max}, the last subnet")),
-            None => fields.note(keys.subnet_max, format!("at least {subnet_min}, the first subnet")),
+            Some(_) => fields.note(&min_key, format!("at most {subnet_max}, the last subnet")),
+            None => fields.note(&max_key, format!("at least {subnet_min}, the first subnet")),
         });
     }
     Ok(PodNetwork { network, subnet_len, subnet_min, subnet_max })
@@ -115,7 +98,7 @@ pub(super) fn whole(fields: &mut Fields<'_>, stated: Stated) -> Result<PodNetwor
 }
 
 fn check_network(fields: &mut Fields<'_>, family: Family, network: Option<IpNet>) -> Result<IpNet, Noted> {
-    let key = keys(family).network;
+    let key = &key(family, "Network");
     let longest = longest_len(family) - 2;
     match network {
         None => Err(fields.note(key, format!("the addresses of all pods, because {family} is on"))),
@@ -136,7 +119,7 @@ fn check_len(fields: &mut Fields<'_>, network: IpNet, length: Option<u8>) -> Res
         None => Ok(shortest.max(usual_len(family))),
         Some(length) if length < shortest => {
             let expected = format!("at least {shortest}: {network} must have room for four subnets");
-            Err(fields.note(keys(family).subnet_len, expected))
+            Err(fields.note(&key(family, "SubnetLen"), expected))
         }
         Some(length) => Ok(length),
     }

@@ -6,11 +6,10 @@
 
 use ipnet::IpNet;
 
-use super::chain_name::ChainName;
 use super::found::{FoundChain, FoundRule, FoundTable};
 use super::role::Role;
 use super::spec::{hash, non_masquerade_set, untracked_comment};
-use super::{Action, Fault, Is, Match, Rule, RuleChain, RuleTable, System, multicast};
+use super::{Action, ChainName, Fault, Is, Match, Rule, RuleChain, RuleTable, System, multicast};
 use crate::family::Family;
 use crate::mark::read_networks;
 

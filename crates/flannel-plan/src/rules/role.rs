@@ -6,8 +6,7 @@
 use serde::Serialize;
 
 use super::System;
-use super::chain::{BaseChain, Chain, ChainType, Hook};
-use super::chain_name::ChainName;
+use super::chain::{BaseChain, Chain, ChainName, ChainType, Hook};
 use super::{Action, Is, Match, Rule};
 use crate::family::Family;
 

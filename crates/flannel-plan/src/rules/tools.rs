@@ -10,8 +10,8 @@ const NO_NFTABLES: &str = "EnableNFTables is true, but this kernel has no nftabl
 /// What this host can hold rules with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tools {
-    /// What the kernel's nftables can do; none if the kernel has none.
-    pub nftables: Option<Ability>,
+    /// How masquerade can choose ports in the kernel's nftables; none if the kernel has none.
+    pub nftables: Option<SourcePorts>,
     pub iptables: ByFamily<Program>,
 }
 
@@ -19,13 +19,7 @@ pub struct Tools {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Program {
     pub system: System,
-    pub ability: Ability,
-}
-
-/// What rules may say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ability {
-    pub random_ports: bool,
+    pub source_ports: SourcePorts,
 }
 
 /// Where the rules are kept, and what an operator should know about it.
@@ -77,14 +71,11 @@ impl Tools {
 
     /// How masquerade chooses ports in a system, unless the operator wants them kept.
     pub fn source_ports(&self, system: System, family: Family) -> SourcePorts {
-        let ability = match system {
+        let possible = match system {
             System::Nftables => self.nftables,
-            _ => self.iptables.get(family).map(|program| program.ability),
+            _ => self.iptables.get(family).map(|program| program.source_ports),
         };
-        match ability {
-            Some(Ability { random_ports: true }) => SourcePorts::Randomised,
-            _ => SourcePorts::Kept,
-        }
+        possible.unwrap_or(SourcePorts::Kept)
     }
 }
 
@@ -94,9 +85,9 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_used_where_it_is_there_and_the_other_is_said() {
-        let ability = Ability { random_ports: true };
-        let program = Program { system: System::IptablesLegacy, ability };
-        let both = Tools { nftables: Some(ability), iptables: ByFamily { v4: Some(program), v6: None } };
+        let source_ports = SourcePorts::Randomised;
+        let program = Program { system: System::IptablesLegacy, source_ports };
+        let both = Tools { nftables: Some(source_ports), iptables: ByFamily { v4: Some(program), v6: None } };
         let without_programs = Tools { iptables: ByFamily::default(), ..both };
         let without_nftables = Tools { nftables: None, ..both };
         let system = |tools: Tools, nftables| {

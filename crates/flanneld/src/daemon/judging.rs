@@ -137,9 +137,9 @@ impl<K: Kernel> Daemon<K> {
     pub(super) fn bridge_findings(&mut self, seen: &Seen) -> Vec<Finding> {
         let Seen { in_force, observation, .. } = seen;
         self.tell_hidden(&observation.bridge_netfilter);
-        let strays = self.parts.node.strays();
         let mut findings = pod_bridge::netfilter_findings(&observation.bridge_netfilter);
-        findings.extend(pod_bridge::findings(observation, &in_force.config, &in_force.subnets(), strays));
+        let (config, own, node) = (&in_force.config, in_force.subnets(), &self.parts.node);
+        findings.extend(pod_bridge::findings(observation, config, &own, node));
         findings
     }
 

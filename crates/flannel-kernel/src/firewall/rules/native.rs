@@ -8,7 +8,6 @@ use flannel_plan::rules::edit::{Edit, edits};
 use flannel_plan::rules::found::{FoundChain, FoundTable};
 use flannel_plan::rules::observed::RuleScope;
 use flannel_plan::rules::role::Role;
-use flannel_plan::rules::tools::Ability;
 use flannel_plan::rules::{Action, Is, Match, Rule, SourcePorts, System, TableId, UDP};
 
 use super::programs::fingerprint;
@@ -44,20 +43,21 @@ impl Native {
         Self { nft, roles, system: System::Nftables, last: None }
     }
 
-    /// What the kernel's nftables can do: tried, and taken back; none if there is none. Where we may not even ask,
-    /// looking will tell why.
-    pub(super) fn ability(&mut self) -> Option<Ability> {
+    /// How masquerade can choose ports in the kernel's nftables: tried, and taken back; none if there is none. Where we
+    /// may not even ask, looking will tell why.
+    pub(super) fn source_ports(&mut self) -> Option<SourcePorts> {
         if self.nft.is_err() {
             *self = Self::open(std::mem::take(&mut self.roles)); // the module may have been loaded since
         }
         let nft = match &mut self.nft {
             Ok(nft) => nft,
             Err(why) if why.says_there_is_none() => return None,
-            Err(_) => return Some(Ability { random_ports: true }),
+            Err(_) => return Some(SourcePorts::Randomised),
         };
         let masquerade = Rule::new([], Action::masquerade(SourcePorts::Randomised));
         let trial = trial(Chain::base("trial", ChainType::Nat, Hook::Postrouting, 100), masquerade);
-        Some(Ability { random_ports: nft.would_commit(&trial).is_ok() })
+        let is_possible = nft.would_commit(&trial).is_ok();
+        Some(if is_possible { SourcePorts::Randomised } else { SourcePorts::Kept })
     }
 
     /// Whether the kernel can keep packets from connection tracking by what they carry.

@@ -3,9 +3,9 @@
 use flannel_plan::family::Family;
 use flannel_plan::firewall_backend::{Translated, Untrack};
 use flannel_plan::pod_bridge::BridgeNetfilter;
-use flannel_plan::rules::TableId;
 use flannel_plan::rules::found::Unreadable;
-use flannel_plan::rules::tools::{Ability, Program, Tools};
+use flannel_plan::rules::tools::{Program, Tools};
+use flannel_plan::rules::{SourcePorts, TableId};
 
 use super::super::*;
 use super::memory::*;
@@ -19,10 +19,10 @@ const IN_IPTABLES: [&str; 3] = ["iptables filter", "iptables nat", "iptables raw
 /// A host with nftables, and programs of iptables that write there.
 fn host_with_iptables() -> fake_kernel::Fake {
     let mut host = host();
-    let ability = Ability { random_ports: true };
-    let program = Program { system: System::IptablesNft, ability };
+    let source_ports = SourcePorts::Randomised;
+    let program = Program { system: System::IptablesNft, source_ports };
     host.now.firewall.tools =
-        Some(Tools { nftables: Some(ability), iptables: ByFamily { v4: Some(program), v6: None } });
+        Some(Tools { nftables: Some(source_ports), iptables: ByFamily { v4: Some(program), v6: None } });
     host
 }
 

@@ -17,7 +17,8 @@ use flannel_plan::family::ByFamily;
 use flannel_plan::firewall_backend::{FirewallFacts, Untrack};
 use flannel_plan::link_name::LinkName;
 use flannel_plan::observation::{AddressFact, LinkFact, Observation, RouteFact};
-use flannel_plan::rules::tools::{Ability, Tools};
+use flannel_plan::rules::SourcePorts;
+use flannel_plan::rules::tools::Tools;
 use flannel_plan::state::{Link, LinkKind, PROTOCOL_KERNEL, Route, RouteKind};
 use tokio::runtime::{Builder, Handle, Runtime};
 
@@ -76,7 +77,7 @@ pub fn host() -> Fake {
     let mut now = Observation::default();
     plug_in(&mut now, "eth0", "10.0.0.21/24", "veth");
     now.routes.push(route("0.0.0.0/0", Some("10.0.0.1"), "eth0".parse().unwrap(), 3));
-    let tools = Tools { nftables: Some(Ability { random_ports: true }), iptables: ByFamily::default() };
+    let tools = Tools { nftables: Some(SourcePorts::Randomised), iptables: ByFamily::default() };
     let untrack = ByFamily { v4: Some(Untrack::Possible), v6: Some(Untrack::Possible) };
     now.firewall = FirewallFacts { tools: Some(tools), untrack, ..FirewallFacts::default() };
     Fake::new(now)
