@@ -191,7 +191,7 @@ pub fn announced_from(public: &ByFamily<IpAddr>, observation: &Observation) -> O
     Some(Underlay { link: fact.link.name, mtu: fact.link.mtu, addresses: *public, public: *public })
 }
 
-/// UnderlayOptions that no host can fulfil, and what to do about them.
+/// Options that no host can fulfil, and what to do about them.
 fn contradiction(wishes: &UnderlayOptions) -> Option<(RejectedCandidate, &'static str)> {
     if wishes.families.is_empty() {
         let refusal =

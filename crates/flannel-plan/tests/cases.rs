@@ -1,6 +1,6 @@
 //! Golden cases: one folder each under `tests/cases`; a bug report becomes a folder.
 //!
-//! `inputs.json` is what the node knows. What it finds is `observation.json`, or a node that was settled on
+//! `inputs.json` is what the node knows. What it finds is `look.json`, or a node that was settled on
 //! `before.json`, or nothing. `plan.txt` and `changes.txt` are what must come out; `UPDATE=1` rewrites them, and
 //! the difference is for review.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test stops at the first surprise")]

@@ -66,7 +66,8 @@ pub fn desired(spec: &Spec) -> Vec<RuleTable> {
         }
     }
     for table in tables.iter_mut().filter(|table| spec.uses_a_set(table.id.family)) {
-        table.sets = vec![spec.set(table.id.family)];
+        let networks = spec.non_masquerade_cidrs_of(table.id.family);
+        table.sets = vec![RuleSet { name: non_masquerade_set(&spec.instance), networks }];
     }
     tables.sort_by(|a, b| a.id.cmp(&b.id));
     tables
@@ -111,9 +112,8 @@ impl Spec {
     /// Go's comments are the same for everybody. Rules that name no network have to say whose they are.
     fn comment(&self, role: Role) -> Box<str> {
         match role {
-            Role::Masquerade | Role::Forward => role.comment_of_rules().into(),
+            Role::Masquerade | Role::Forward | Role::MasqAgent(_) => role.comment_of_rules().into(),
             Role::UntrackedIn | Role::UntrackedOut => untracked_comment(&self.instance),
-            Role::MasqAgent(_) => role.comment_of_rules().into(),
         }
     }
 
@@ -164,10 +164,6 @@ impl Spec {
             && self.networks.get(family).is_some()
             && self.masquerade.get(family).is_some()
             && !self.non_masquerade_cidrs_of(family).is_empty()
-    }
-
-    fn set(&self, family: Family) -> RuleSet {
-        RuleSet { name: non_masquerade_set(&self.instance), networks: self.non_masquerade_cidrs_of(family) }
     }
 
     /// The kernel refuses intervals that overlap.

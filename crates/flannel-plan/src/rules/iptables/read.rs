@@ -49,7 +49,7 @@ pub fn saved(system: System, family: Family, output: &str) -> Result<Saved, CutO
     }
 }
 
-/// The flavour of nftables says in a comment that it cannot show a table, and fails nothing. BaseChain chains that it does
+/// The flavour of nftables says in a comment that it cannot show a table, and fails nothing. Base chains that it does
 /// not know are said likewise, but hide nothing else.
 fn unreadable(line: &str) -> Option<Box<str>> {
     let (name, rest) = line.strip_prefix("# Table `")?.split_once('\'')?;
