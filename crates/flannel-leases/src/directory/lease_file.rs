@@ -46,11 +46,16 @@ struct Written<'a> {
 #[serde(rename_all = "PascalCase")]
 struct Claim {
     owner: Option<String>,
-    since: Option<u64>,
+    #[serde(default = "age_unknown")]
+    since: u64,
 }
 
 /// What a lease without an age counts as: younger than all others, so that it displaces nobody.
 pub(super) const AGE_UNKNOWN: u64 = u64::MAX;
+
+fn age_unknown() -> u64 {
+    AGE_UNKNOWN
+}
 
 /// The content of a lease's file.
 pub(super) fn text(lease: &Lease) -> Result<String, StoreError> {
@@ -79,7 +84,7 @@ pub(super) fn read(key: &str, text: &str) -> Result<Lease, String> {
     if !is_name(&owner) {
         return Err(format!("holds no lease: its owner \"{}\" is no name", quoted(&owner)));
     }
-    Ok(Lease { owner, subnets, announcement, since: claim.since.unwrap_or(AGE_UNKNOWN) })
+    Ok(Lease { owner, subnets, announcement, since: claim.since })
 }
 
 /// Whether a lease has no owner but an address: Go flannel knows no names.
