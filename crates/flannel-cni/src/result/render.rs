@@ -1,7 +1,5 @@
 //! Writes an attachment in the form of a version: keys, their order and what is left out are Go's.
 
-use std::net::IpAddr;
-
 use ipnet::IpNet;
 use serde_json::{Map, Value};
 
@@ -41,7 +39,7 @@ impl Attachment {
             let Some(ip) = self.ips.iter().find(|ip| is_same(&ip.address)) else { continue };
             let mut config = Map::new();
             put(&mut config, "ip", ip.address.to_string());
-            put_address(&mut config, "gateway", ip.gateway);
+            put_some(&mut config, "gateway", ip.gateway.map(|gateway| gateway.to_string()));
             let routes: Vec<_> = self.routes.iter().filter(|route| is_same(&route.dst)).collect();
             put_all(&mut config, "routes", &routes, |route| destination(route));
             put(map, key, config);
@@ -75,11 +73,9 @@ fn ip(ip: &Ip, shape: Shape) -> Map<String, Value> {
     if shape == Shape::Lists {
         put(&mut map, "version", if ip.address.addr().is_ipv4() { "4" } else { "6" });
     }
-    if let Some(interface) = ip.interface {
-        put(&mut map, "interface", interface);
-    }
+    put_some(&mut map, "interface", ip.interface);
     put(&mut map, "address", ip.address.to_string());
-    put_address(&mut map, "gateway", ip.gateway);
+    put_some(&mut map, "gateway", ip.gateway.map(|gateway| gateway.to_string()));
     map
 }
 
@@ -88,19 +84,15 @@ fn route(route: &Route) -> Map<String, Value> {
     put_number(&mut map, "mtu", route.mtu);
     put_number(&mut map, "advmss", route.advmss);
     put_number(&mut map, "priority", route.priority);
-    if let Some(table) = route.table {
-        put(&mut map, "table", table);
-    }
-    if let Some(scope) = route.scope {
-        put(&mut map, "scope", scope);
-    }
+    put_some(&mut map, "table", route.table);
+    put_some(&mut map, "scope", route.scope);
     map
 }
 
 fn destination(route: &Route) -> Map<String, Value> {
     let mut map = Map::new();
     put(&mut map, "dst", route.dst.to_string());
-    put_address(&mut map, "gw", route.gw);
+    put_some(&mut map, "gw", route.gw.map(|gw| gw.to_string()));
     map
 }
 
@@ -129,9 +121,9 @@ fn put_number(map: &mut Map<String, Value>, key: &str, number: u32) {
     }
 }
 
-fn put_address(map: &mut Map<String, Value>, key: &str, address: Option<IpAddr>) {
-    if let Some(address) = address {
-        put(map, key, address.to_string());
+fn put_some(map: &mut Map<String, Value>, key: &str, value: Option<impl Into<Value>>) {
+    if let Some(value) = value {
+        put(map, key, value);
     }
 }
 

@@ -80,7 +80,8 @@ impl Plan {
             transaction.extend(self.table, base.iter().map(addition));
         }
         if self.snat && !nft.has_chain(self.table, MASQUERADING)? {
-            transaction.push(self.table, Edit::AddChain(masquerading()));
+            let chain = Chain::base(MASQUERADING, ChainType::Nat, Hook::Postrouting, 100);
+            transaction.push(self.table, Edit::AddChain(chain));
         }
         let ours: Vec<_> =
             listed.into_iter().filter(|listed| is_meant(Meant::Attachment(owner), listed)).collect();
@@ -105,10 +106,6 @@ fn chains() -> [Edit; 5] {
         Edit::RenewChain(Chain::base(PREROUTING, ChainType::Nat, Hook::Prerouting, -100)),
         Edit::RenewChain(Chain::base(OUTPUT, ChainType::Nat, Hook::Output, -100)),
     ]
-}
-
-fn masquerading() -> Chain {
-    Chain::base(MASQUERADING, ChainType::Nat, Hook::Postrouting, 100)
 }
 
 fn base_rules(conditions: &[Match]) -> Vec<(&'static str, Rule)> {
