@@ -54,6 +54,18 @@ fn a_setting_is_written_and_read_back_in_its_namespace() {
 }
 
 #[test]
+fn a_device_has_settings_of_ipv6_only_while_its_mtu_can_carry_it() {
+    with_a_nic(|kernel| {
+        let path = "net/ipv6/conf/nic/accept_ra";
+        let scope = Scope { sysctls: vec![path.into()], ..Scope::default() };
+        for (mtu, settings) in [(1280, 1), (1279, 0), (1280, 1)] {
+            sh(&format!("ip link set nic mtu {mtu}"));
+            assert_eq!(kernel.observe(&scope).unwrap().sysctls.len(), settings, "MTU {mtu}");
+        }
+    });
+}
+
+#[test]
 fn whether_bridges_with_pods_call_iptables_is_read_and_unknown_where_it_is_hidden() {
     with_a_nic(|kernel| {
         sh("ip link add cni0 type bridge && ip addr add 10.244.3.1/24 dev cni0");

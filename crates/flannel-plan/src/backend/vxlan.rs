@@ -147,7 +147,10 @@ pub(super) fn add_node(vxlan: &VxlanConfig, inputs: &Inputs, plan: &mut Draft) -
         let (Some(link), Some(subnet)) = (devices.get(family), own.subnets.get(family)) else { continue };
         plan.put(Item::Link(Box::new(link.clone())));
         plan.put(Item::Address(Address { link: link.name, address: subnet.network().into() }));
-        plan.put(Item::Sysctl(Box::new(Sysctl { path: accept_ra(link.name), value: "0".into() })));
+        // The kernel takes IPv6, with its settings, from a device whose MTU cannot carry it.
+        if link.mtu >= smallest_mtu(Family::V6) {
+            plan.put(Item::Sysctl(Box::new(Sysctl { path: accept_ra(link.name), value: "0".into() })));
+        }
     }
     smallest
 }

@@ -34,6 +34,18 @@ fn a_first_start_builds_the_node_in_order_and_is_ready() {
 }
 
 #[test]
+fn a_tunnel_too_small_for_ipv6_is_asked_for_no_setting_of_ipv6() {
+    let mut small = host();
+    for fact in small.now.links.iter_mut() {
+        fact.link.mtu = 600;
+    }
+    let mut stage = Stage::start(small, Memory::of(VXLAN, Some(own_lease()), &[peer(2)]));
+    assert_eq!(stage.readyz(), [READY]);
+    assert!(stage.objects()[0].contains(" mtu 550 "), "{:?}", stage.objects());
+    assert!(!stage.objects().iter().any(|object| object.starts_with("sysctl")), "{:?}", stage.objects());
+}
+
+#[test]
 fn a_node_without_a_lease_claims_one_and_keeps_the_mac_that_it_made() {
     let mut stage = Stage::start(host(), Memory::of(VXLAN, None, &[]));
     let detail = serde_json::to_value(&stage.store.own().unwrap().announcement.detail.v4).unwrap();
