@@ -21,6 +21,8 @@ const NODE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const PORT: u16 = 9000;
 const PATIENCE: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(20);
+/// Between two calls of a stream: a switch that takes long shall not use up the ports.
+const PACE: Duration = Duration::from_micros(200);
 
 fn wire() {
     sh("ip link set lo up
@@ -77,6 +79,12 @@ fn with_echoes<T>(work: impl FnOnce() -> T) -> T {
 /// No port is used twice: the kernel remembers what it did with the first packet, and a program that is just being
 /// started by another test may hold a socket a little longer.
 static NEXT_PORT: AtomicU16 = AtomicU16::new(20_000);
+/// Below 512 the kernel translates to ports below 512 only, which a stream uses up within moments.
+const LAST_PORT: u16 = 65_000;
+
+fn ports_are_left() -> bool {
+    NEXT_PORT.load(Ordering::Relaxed) < LAST_PORT
+}
 
 /// The address and the port that the host outside sees of a new connection; none if the packet is lost.
 fn call(address: &str, patience: Duration) -> Option<SocketAddr> {
@@ -163,9 +171,10 @@ fn no_connection_is_lost_or_has_the_wrong_source_while_systems_are_switched() {
                 let calls = scope.spawn(|| {
                     inside("pod", || {
                         let mut seen: BTreeMap<Option<IpAddr>, usize> = BTreeMap::new();
-                        while !over.load(Ordering::Relaxed) {
+                        while !over.load(Ordering::Relaxed) && ports_are_left() {
                             let answer = call("192.0.2.9", PATIENCE);
                             *seen.entry(answer.map(|seen| seen.ip())).or_default() += 1;
+                            std::thread::sleep(PACE);
                         }
                         seen
                     })
