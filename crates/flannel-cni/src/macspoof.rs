@@ -95,7 +95,7 @@ fn additions(request: &Request, names: &Names, host_veth: &str, mac: Mac, is_new
     ]
 }
 
-/// Deletes what is meant of the entries, and the chains that they jump to with this one, where they are.
+/// Deletes the entries that are meant, and, where they are, the chains that they jump to and this one.
 fn leftovers(
     nft: &mut Nft,
     transaction: &mut Transaction,
@@ -108,8 +108,10 @@ fn leftovers(
         let chain = listed.rule.target().filter(|chain| chain.starts_with(INTERFACE_CHAIN));
         chains.extend(chain.map(str::to_owned));
     }
+    // Each once: of `eth0` and `eth0-mac` the second chain of the one is the first of the other.
+    let chains: BTreeSet<_> = chains.into_iter().flat_map(|chain| [format!("{chain}-mac"), chain]).collect();
     let mut present = Vec::new();
-    for chain in chains.into_iter().flat_map(|chain| [format!("{chain}-mac"), chain]) {
+    for chain in chains {
         if nft.has_chain(TABLE, &chain)? {
             present.push(chain);
         }

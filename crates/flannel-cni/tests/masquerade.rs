@@ -255,6 +255,16 @@ fn spoof_checks_of_this_network_are_collected_and_others_stay() {
     });
 }
 
+#[test]
+fn spoof_checks_that_share_a_chain_by_the_names_of_their_interfaces_are_collected_together() {
+    on_a_host(|| {
+        macspoof::set_up(&request_on("mynet", "gone", "eth0"), "veth1", mac(1)).unwrap();
+        macspoof::set_up(&request_on("mynet", "gone", "eth0-mac"), "veth2", mac(2)).unwrap();
+        macspoof::gc(&request("none"), &[valid()]).unwrap();
+        assert_eq!(nft(), NO_SPOOF_CHECK);
+    });
+}
+
 /// A bridge of Go's with masquerade and the check of hardware addresses.
 fn go_bridge(backend: &str) -> Value {
     json!({
