@@ -273,7 +273,7 @@ impl Socket {
     }
 }
 
-/// Opens a socket with room for what the kernel says; no part is that of routes.
+/// Opens a socket to a part of the kernel, with room for what it says; none is that of routes.
 pub(super) fn open_netlink(part: Option<Protocol>) -> Result<OwnedFd, Errno> {
     let fd = rustix::net::socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, part)?;
     rustix::net::bind(&fd, &SocketAddrNetlink::new(0, 0))?;

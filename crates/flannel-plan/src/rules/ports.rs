@@ -8,6 +8,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct PortRange {
     pub first: u16,
+    /// Not below the first.
     pub last: u16,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Translation {
 }
 
 impl Translation {
-    /// The rule that translates a port now; always the same one is asked for.
+    /// The rule that translates the port now; what is kept is about one port, so it is always asked for the same.
     pub(super) fn observe(
         &mut self,
         mut nft: Option<&mut Nft>,
