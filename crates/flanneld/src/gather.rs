@@ -41,6 +41,14 @@ impl NotYet {
         matches!(self, Self::Observation(error) if error.gave_way())
     }
 
+    /// The trouble of the store that is told with it.
+    pub fn trouble(&self) -> Option<&Finding> {
+        match self {
+            Self::NoSnapshot(trouble) | Self::NoLease(trouble) => trouble.as_deref(),
+            _ => None,
+        }
+    }
+
     /// The same to be told.
     pub fn finding(&self) -> Finding {
         match self {

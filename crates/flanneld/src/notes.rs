@@ -3,7 +3,7 @@
 //! Others write what gives reason for notes, and may write without end: what is about one of them is told once a minute
 //! at most. /readyz and `state.json` always have the present text.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use flannel_leases::Fault;
@@ -29,8 +29,8 @@ impl Told {
     /// The findings that are to be told now, each with what it is about. What is told once is not told again while it
     /// stands, and what changes, or goes and comes, not within a minute.
     pub fn news<'a>(&mut self, findings: &[(&str, &'a Finding)], now: Instant) -> Vec<&'a Finding> {
-        let stands = |about: &str| findings.iter().any(|(other, _)| *other == about);
-        self.last.retain(|about, (at, _)| now < *at + PAUSE || stands(about));
+        let standing: BTreeSet<&str> = findings.iter().map(|(about, _)| *about).collect();
+        self.last.retain(|about, (at, _)| now < *at + PAUSE || standing.contains(&**about));
         let news = findings.iter().filter(|(about, finding)| self.is_news(about, &finding.text, now));
         news.map(|(_, finding)| *finding).collect()
     }

@@ -149,7 +149,7 @@ impl Reporter {
     }
 
     /// What a person should know as well, and was told in the log when it began.
-    fn old_news(&self, store: &StoreState, damper: &Damper) -> Vec<Finding> {
+    fn old_news(&self, pass: &Pass, store: &StoreState, damper: &Damper) -> Vec<Finding> {
         let who = |key: &Key| if let Key::Rules(_) = key { self.suspects.accused() } else { None };
         let contested = damper.contested().map(|key| {
             let who = who(key).unwrap_or_else(|| "something".to_owned());
@@ -157,7 +157,9 @@ impl Reporter {
         });
         let remembered =
             store.is_remembered.then(|| Finding::new(Code::Remembered, "lease store", REMEMBERED));
-        let unread = store.read_trouble.as_deref().cloned();
+        // What a node waits for because of it names it already.
+        let waits = pass.result.as_ref().err().and_then(NotYet::trouble);
+        let unread = store.read_trouble.as_deref().filter(|trouble| waits != Some(trouble)).cloned();
         let watches = self.health.metrics.watch_failures.findings();
         let unwritten = self.state_file.trouble().map(|why| {
             Finding::new(Code::ReportLost, self.state_file.path().display(), UNWRITTEN).because(why)
@@ -189,7 +191,7 @@ impl Reporter {
         let news = self.logged.news(&objects.chain(sentences).collect::<Vec<_>>(), clock::now());
         news.iter().for_each(|finding| warn!(code = %finding.code, "{finding}"));
         notes.extend(conditions);
-        notes.extend(self.old_news(store, damper));
+        notes.extend(self.old_news(pass, store, damper));
         notes.extend(pass.memory_lost.clone());
         self.note_announced(store);
         // Two nodes with one subnet are no blink.

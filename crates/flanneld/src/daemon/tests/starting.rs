@@ -65,6 +65,11 @@ fn nothing_is_built_before_the_store_has_taken_what_this_node_says_of_itself() {
     let mut stage = Stage::start(host(), store);
     assert_eq!((stage.changes(), stage.subnet_env()), (vec![], None));
     assert_eq!(stage.reasons(), [format!("waiting for a lease: {REFUSAL}")]);
+    stage.store.be_away(Some(refusal));
+    stage.listen();
+    stage.wait(Duration::from_secs(1));
+    assert_eq!(stage.reasons(), [format!("waiting for a lease: {REFUSAL}")], "and is told once");
+    stage.store.be_away(None);
     stage.store.refuse(None);
     stage.wait(Duration::from_secs(30));
     assert_eq!((stage.readyz(), stage.store.published()), (vec![READY.to_owned()], 1));

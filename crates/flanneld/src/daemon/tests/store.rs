@@ -50,7 +50,8 @@ fn a_start_without_the_store_goes_on_with_what_is_remembered_and_removes_nothing
     stage.kernel().now.routes.push(late);
     stage.store.be_away(Some(refusal));
     let mut stage = stage.restart();
-    assert_eq!(stage.reasons()[0], format!("waiting for the lease store: {REFUSAL}"));
+    assert_eq!(stage.reasons(), [format!("waiting for the lease store: {REFUSAL}")]);
+    assert_eq!(stage.findings().iter().map(|(_, count)| count).sum::<u64>(), 1);
     stage.wait(Duration::from_secs(6));
     assert_eq!((stage.changes(), stage.notes()), (vec![], vec![REFUSAL.to_owned(), REMEMBERED.to_owned()]));
     assert_eq!(stage.store.heard(), Some(Readiness::Remembered));
