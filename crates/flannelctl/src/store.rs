@@ -8,6 +8,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use flannel_plan::quoted::line;
 
 use file::{Held, Holdings};
 use flags::StoreFlags;
@@ -101,7 +102,7 @@ fn text(holdings: &Holdings, screen: Screen) -> String {
     table.add_rows(holdings.leases.iter().map(|Held { lease, reserved }| {
         let mut row = lease::row(lease);
         row[1] += if *reserved { " (reserved)" } else { "" };
-        row.push(stacked(lease.announcement.detail.iter().map(|(_, data)| data.as_str())));
+        row.push(stacked(lease.announcement.detail.iter().map(|(_, data)| line(data.as_str()))));
         row
     }));
     text + &lease::page(&table, &holdings.faults)
@@ -111,4 +112,22 @@ fn text(holdings: &Holdings, screen: Screen) -> String {
 fn one_line(config: &str) -> String {
     let value: Result<serde_json::Value, _> = serde_json::from_str(config);
     value.map_or_else(|_| config.trim().to_owned(), |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use flannel_plan::family::ByFamily;
+    use flannel_plan::lease::{Announcement, BackendData, Lease};
+
+    use super::*;
+
+    #[test]
+    fn what_a_backend_says_of_itself_acts_on_no_terminal() {
+        let detail = ByFamily { v4: BackendData::from_json("{\"a\":\"\u{9b}2J\"}").unwrap(), v6: None };
+        let announcement = Announcement { detail, ..Announcement::default() };
+        let lease = Lease { owner: "a".to_owned(), subnets: ByFamily::default(), announcement, since: 1 };
+        let holdings = Holdings { leases: vec![Held { lease, reserved: false }], ..Holdings::default() };
+        let shown = text(&holdings, Screen { width: None, colour: false });
+        assert!(shown.contains("{\"a\":\"\u{fffd}2J\"}"), "{shown:?}");
+    }
 }
