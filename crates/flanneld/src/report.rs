@@ -304,14 +304,16 @@ impl Reporter {
     /// Writes the report, if there is something new and it is time.
     pub fn write_if_due(&mut self, planned: Option<&Planned>, damper: &Damper) {
         let readiness = &self.readiness;
+        // Whoever reads it has a report that could be written.
+        let stands = |finding: &&Finding| finding.code != Code::ReportLost;
         let report = || NodeReport {
             version: Cow::Borrowed(env!("CARGO_PKG_VERSION")),
             pid: std::process::id(),
             written: unix_millis(),
             ready: readiness.ready,
             reasons: texts(&readiness.reasons),
-            notes: texts(&readiness.notes),
-            findings: readiness.findings().cloned().collect(),
+            notes: texts(readiness.notes.iter().filter(stands)),
+            findings: readiness.findings().filter(stands).cloned().collect(),
             announced: self.announced,
             outcome: self.outcome.clone(),
             repairs: Cow::Borrowed(self.repairs.all()),

@@ -111,10 +111,11 @@ fn files_that_cannot_be_written_are_told_until_they_can() {
     let unwritten = format!("cannot write the state report: {why}");
     let unkept =
         format!("what the store says cannot be kept: a start without the store will wait for it: {why}");
-    assert_eq!(stage.notes(), [unwritten, unkept]);
+    assert_eq!(stage.notes(), [unwritten, unkept.clone()]);
     assert_eq!(stage.findings(), [("FL-0326".to_owned(), 1), ("FL-0512".to_owned(), 1)]);
     places.iter().for_each(|place| fs::remove_dir(place).unwrap());
     stage.wait(Duration::from_secs(60));
+    assert_eq!(stage.report()["notes"], json!([unkept]), "what is read was written");
     stage.wait(Duration::from_secs(60));
     stage.wait(Duration::from_secs(1));
     assert_eq!(standing(&stage), nothing());
