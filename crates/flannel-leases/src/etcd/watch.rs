@@ -1,6 +1,8 @@
 //! The stream of changes. Takes the revision of a whole read, gives what happened since; never a decision.
 
-use std::future::ready;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use tonic::{Status, Streaming};
@@ -70,13 +72,7 @@ impl Watch {
             end => return end,
         };
         // Thousands of nodes that start together should cost one snapshot, not thousands.
-        loop {
-            let answer = tokio::select! {
-                biased;
-                answer = self.stream.message() => answer,
-                // Never waits, so that nothing is lost by dropping it.
-                () = ready(()) => break,
-            };
+        while let Some(answer) = at_once(self.stream.message()).await {
             match self.judged(answer) {
                 Watched::Events(newer, more) => {
                     header = newer.or(header);
@@ -117,9 +113,32 @@ pub(super) fn judged(answer: Result<Option<WatchResponse>, Status>, is_young: bo
     }
 }
 
+/// What a future gives without being waited for. Never waits, so that nothing is lost by dropping it: `select!` does,
+/// when a task has run for long.
+async fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|context| match future.as_mut().poll(context) {
+        Poll::Ready(value) => Poll::Ready(Some(value)),
+        Poll::Pending => Poll::Ready(None),
+    })
+    .await
+}
+
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
     use super::*;
+
+    #[tokio::test]
+    async fn what_is_there_at_once_is_not_waited_for_though_the_task_has_run_for_long() {
+        while tokio::task::coop::has_budget_remaining() {
+            tokio::task::coop::consume_budget().await;
+        }
+        let mut none = pin!(at_once(pending::<()>()));
+        let polled = poll_fn(|context| Poll::Ready(none.as_mut().poll(context))).await;
+        assert_eq!(polled, Poll::Ready(None));
+    }
 
     #[test]
     fn what_ends_a_watch_is_told_from_what_it_says() {
