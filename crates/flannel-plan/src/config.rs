@@ -5,6 +5,7 @@
 
 pub(crate) mod faults;
 pub(crate) mod fields;
+pub(crate) mod non_masquerade;
 mod pod_network;
 
 use std::net::IpAddr;
@@ -15,7 +16,6 @@ use serde::{Deserialize, Serialize};
 pub use crate::backend::Backend;
 pub use crate::backend::vxlan::{DEFAULT_VXLAN_PORT, VxlanConfig};
 use crate::family::{ByFamily, Family};
-use crate::masq_agent::cidr;
 pub use faults::{ConfigFault, ConfigFaults};
 use fields::{Fields, Noted};
 use pod_network::Stated;
@@ -99,7 +99,7 @@ impl NetworkConfig {
         let nftables = fields.flag("EnableNFTables", false);
         let most = (MOST_CIDRS, format!("at most {MOST_CIDRS} networks"));
         let expected = "a list of networks such as [\"10.0.0.0/8\"]";
-        let cidrs = fields.networks("NonMasqueradeCIDRs", expected, most, cidr::network);
+        let cidrs = fields.networks("NonMasqueradeCIDRs", expected, most, non_masquerade::network);
         let backend = Backend::read(&mut fields, &families);
         match (backend, fields.into_faults()) {
             (Ok(backend), faults) if faults.is_empty() => {

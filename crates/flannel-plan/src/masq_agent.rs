@@ -3,7 +3,6 @@
 //! [`config`] reads the file, [`spec`] says which tables of rules there should be; [`crate::rules`] compares them with
 //! what is there, as it does for flanneld.
 
-pub mod cidr;
 pub mod config;
 pub mod duration;
 pub mod spec;

@@ -12,8 +12,8 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::faults::ConfigFault;
+use super::non_masquerade::CidrFault;
 use crate::family::Family;
-use crate::masq_agent::cidr::CidrFault;
 
 /// The value was there and wrong, and a fault says so.
 #[derive(Debug)]

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net};
 
-use super::cidr::{self, CidrFault};
 use super::duration;
 use crate::config::ConfigFault;
 use crate::config::faults;
 use crate::config::fields::Fields;
+use crate::config::non_masquerade::{self, CidrFault};
 use crate::family::Family;
 
 /// How many networks there may be if the file sets no limit: it protects from really bad mistakes.
@@ -108,7 +108,7 @@ impl AgentConfig {
 }
 
 fn network(text: &str, families: &[Family]) -> Result<IpNet, CidrFault> {
-    let network = cidr::network(text)?;
+    let network = non_masquerade::network(text)?;
     if families.contains(&Family::of_net(network)) { Ok(network) } else { Err(CidrFault::Ipv6Off) }
 }
 

@@ -1,4 +1,4 @@
-//! One entry of a list of networks that are not masqueraded. Takes its text, gives the network or what is wrong.
+//! One entry of a list of networks that are not masqueraded, in a net-conf or in ip-masq-agent's file. Takes its text, gives the network or what is wrong.
 
 use std::net::Ipv6Addr;
 
